@@ -1,4 +1,4 @@
-"""What a layer says of itself by the arguments of its call, so that a block need not know its class."""
+"""What a layer can take, read from the arguments of its call, so that a block need not know its class."""
 
 import functools
 import inspect
@@ -18,7 +18,7 @@ def _arguments(call: Callable) -> tuple[frozenset[str], bool]:
 
 
 def takes(layer: keras.layers.Layer, argument: str) -> bool:
-    """Returns whether the call of a layer has an argument of that name, or takes any.
+    """Returns whether the call of a layer has an argument of that name, or accepts any argument.
 
     Args:
         layer: The layer.
@@ -34,7 +34,7 @@ def takes(layer: keras.layers.Layer, argument: str) -> bool:
 
 
 def mask_argument(layer: keras.layers.Layer, mask: Any) -> dict[str, Any]:
-    """Returns the padding mask under the name by which a layer takes it; nothing for a layer that takes none.
+    """Returns the padding mask as a keyword argument of a layer; an empty dictionary if the layer takes no mask.
 
     Args:
         layer: The layer. It takes a padding mask if its call has an argument `padding_mask` or `mask`.
@@ -46,15 +46,15 @@ def mask_argument(layer: keras.layers.Layer, mask: Any) -> dict[str, Any]:
 
 
 def arguments_for(layer: keras.layers.Layer, role: str, **arguments: Any) -> dict[str, Any]:
-    """Returns the arguments that are given: those that are neither None nor False.
+    """Returns the arguments that are neither None nor False.
 
     Args:
-        layer: The layer that they are for.
-        role: What the layer is, for the error.
-        arguments: By name.
+        layer: The layer that is called with them.
+        role: What the layer is, for the error message.
+        arguments: Arguments of the call, by name.
 
     Raises:
-        ValueError: If the layer has no argument of that name: nothing is ignored in silence.
+        ValueError: If the call of the layer does not have one of these arguments.
     """
     given = {name: value for name, value in arguments.items() if value is not None and value is not False}
     refused = sorted(name for name in given if not takes(layer, name))

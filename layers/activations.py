@@ -21,7 +21,7 @@ def gelu(x: Any) -> Any:
     """Returns `x * Phi(x)` with the exact normal distribution function (Hendrycks and Gimpel 2016, section 2)."""
     if keras.backend.backend() != "tensorflow" or has_keras_forms():
         return ops.gelu(x, approximate=False)
-    # in the order of operations by which the optimizer of graphs knows it
+    # TensorFlow's graph optimizer recognises GELU by this order of operations
     return (ops.erf(x * 0.5**0.5) + 1.0) * 0.5 * x
 
 
@@ -44,7 +44,7 @@ def quick_gelu(x: Any) -> Any:
 
 
 def identity(x: Any) -> Any:
-    """x itself: turns a gated network into a bilinear one."""
+    """Returns `x`. As the activation of a gated network it gives the bilinear network."""
     return x
 
 
@@ -61,20 +61,20 @@ ACTIVATIONS = {
 }
 
 
-# Those that TensorFlow joins with the product before them, where they are plain operations. (It has a kernel for
-# "gelu_tanh", too, but did not recognise its operations in the graph of a model: TensorFlow 2.21.)
+# Activations that TensorFlow fuses with the matrix product before them. It has a kernel for "gelu_tanh" too, but
+# TensorFlow 2.21 did not recognise its operations in the graph of a model.
 JOINED_WITH_PRODUCTS = ("relu", "gelu", "sigmoid", "tanh")
 
 
 def get_activation(name: str) -> Callable:
-    """The activation function of that name.
+    """Returns the activation function of a name.
 
     Args:
         name: "relu", "gelu" (exact), "gelu_tanh" and "quick_gelu" (approximations), "silu", "relu_squared", "sigmoid",
             "tanh" or "identity".
 
     Raises:
-        ValueError: If there is none of that name.
+        ValueError: If the name is unknown.
 
     Example:
 
@@ -87,15 +87,15 @@ def get_activation(name: str) -> Callable:
 
 
 class GatedActivation:
-    """The product in the middle of a gated network, `activation(gate) * (up + up_offset)`.
+    """The product inside a gated network, `activation(gate) * (up + up_offset)`.
 
     Args:
         activation: A name that `get_activation` knows.
-        limit: If given, the gate is at most this before the activation, and `up` between minus and plus this.
-        up_offset: Added to `up`.
+        limit: If given, `gate` is clipped to at most `limit` and `up` to `[-limit, limit]`, before the activation.
+        up_offset: Added to `up` after the clipping.
 
     Raises:
-        ValueError: If the limit is not above 0 or the activation unknown.
+        ValueError: If the limit is not above 0 or the activation is unknown.
 
     Example:
 

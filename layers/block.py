@@ -1,4 +1,4 @@
-"""The one Transformer block: attention, cross-attention, feed-forward, their residuals and norms."""
+"""The Transformer block of all models: attention, cross-attention, feed-forward, their residuals and norms."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,68 +22,70 @@ PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TransformerBlock(keras.layers.Layer):
-    """One block of a Transformer: the given sublayers with residuals, norms and dropout.
+    """One block of a Transformer: sublayers with residuals, norms and dropout.
 
-    With `f` a sublayer (self-attention, then cross-attention where there is one, then feed-forward) and dropout on the
-    output of each:
+    The sublayers are self-attention, cross-attention (if there is one) and feed-forward. Dropout acts on the output of
+    each. For a sublayer `f`:
 
-    * `placement="post"`: `x = norm(residual_scale * x + f(x))`, the original Transformer; with a `residual_scale` above
-      1 this is DeepNorm.
+    * `placement="post"`: `x = norm(residual_scale * x + f(x))`, as in the original Transformer. A `residual_scale`
+      above 1 gives DeepNorm.
     * `placement="pre"`: `x = x + f(norm(x))`.
     * `placement="sandwich"`: `x = x + norm_after(f(norm(x)))`.
     * `placement="res_post"`: `x = x + norm_after(f(x))`, as in OLMo 2.
-    * `placement="parallel"`: `x = x + attention(norm(x)) [+ cross(norm(x))] + feed_forward(norm(x))`, one norm for all,
-      or with `shared_norm=False` one for each, as in GPT-NeoX.
+    * `placement="parallel"`: `x = x + attention(norm(x)) [+ cross(norm(x))] + feed_forward(norm(x))`. The sublayers
+      share one norm, or have one each with `shared_norm=False`, as in GPT-NeoX.
 
-    With `branch_scale` each `f(x)` is multiplied by a number, with `layer_scale` by a learned factor per feature; with
-    `drop_path` it is left out for some rows in training.
+    `branch_scale` multiplies each `f(x)` by a number, `layer_scale` by a learned factor per feature. `drop_path` leaves
+    `f(x)` out for some rows in training.
 
-    A sublayer is any layer. It gets what its call has an argument for: a padding mask under the name `padding_mask` or
-    `mask`, and what the call of the block was given for it. A sublayer that is given a cache returns a tuple with the
-    written cache; one that is asked for weights returns a tuple with them last.
+    A sublayer is any layer. It is called with the padding mask if it has an argument `padding_mask` or `mask`, and with
+    the call arguments of the block that are meant for it. If it is given a cache, it must return a tuple with the
+    written cache. If it is asked for weights, it must return a tuple with the weights last.
 
     Args:
-        attention: Self-attention, a `MultiHeadAttention`; or a mixer that takes its place (`ConvolutionMixer`,
+        attention: Self-attention, a `MultiHeadAttention`; or a mixer that replaces it (`ConvolutionMixer`,
             `RecurrentEncoder`).
         feed_forward: Position-wise network, `FeedForward` or `MixtureOfExperts`.
-        cross_attention: Attention to a memory, a second `MultiHeadAttention`; None where there is none.
-        norm: A norm layer, of which each norm of the block is a copy with the dtype of the block, or a callable without
-            arguments that makes one, such as a class. Default `LayerNorm(1e-6)`.
+        cross_attention: Attention to a memory, a second `MultiHeadAttention`; None for no cross-attention.
+        norm: A norm layer, copied for each norm of the block with the dtype of the block; or a callable without
+            arguments that makes a norm layer, such as a class. Default `LayerNorm(1e-6)`.
         placement: Where the norms are: "post", "pre", "sandwich", "res_post" or "parallel".
-        attention_norm: Whether there is a norm before the self-attention. Without one, which is for a first block whose
-            inputs are normed already, the attention gets the inputs as they are. False only with "pre".
+        attention_norm: Whether there is a norm before the self-attention. False is for a first block whose inputs are
+            normed already, and allowed only with "pre".
         shared_norm: Whether parallel sublayers share their norm. False only with "parallel".
-        dropout: Rate of the dropout on the output of each sublayer (residual dropout).
+        dropout: Rate of the dropout on the output of each sublayer (residual dropout), in [0, 1).
         residual_scale: Factor on the residual branch, for DeepNorm. Only with "post".
         branch_scale: Factor on the outputs of the sublayers, before they are added.
-        layer_scale: Value with which the learned factors on the outputs of the sublayers begin; None for no factors.
-        drop_path: Rate at which, in training, the output of a sublayer is left out for a whole row (stochastic depth).
-            What is kept is divided by the probability of being kept.
-        remat: Whether training keeps the inputs of the block only and computes the rest again in the backward pass,
-            which takes less memory and about a third more time. Calls with a cache or for weights are not affected.
+        layer_scale: Initial value of the learned factors on the outputs of the sublayers; None for no factors.
+        drop_path: Rate at which training leaves out the output of a sublayer for a whole row (stochastic depth), in
+            [0, 1). Outputs that are kept are divided by the probability of being kept.
+        remat: Whether training keeps only the inputs of the block and computes the rest again in the backward pass.
+            This takes less memory and about a third more time. It has no effect on calls with a cache or
+            `return_weights`.
 
     Call arguments:
         inputs: `(batch, length, width)`.
         memory: What cross-attention attends to, `(batch, memory_length, memory_width)`.
-        padding_mask: True where a position is real, `(batch, length)`; with a cache `(batch, capacity)`. Joined with
-            the mask that `inputs` carry from a layer of Keras (`Embedding(mask_zero=True)`, `Masking`).
-        positions: `(length,)` or `(batch, length)`, of the self-attention and of the queries of the cross-attention.
-        sequence_length, cache, cache_index: Of the self-attention, see `MultiHeadAttention`.
-        projected_memory: Keys and values of the memory as `cross_attention.project_memory` returns them.
-        return_weights: Whether to return `{"attention": ..., "cross_attention": ...}` too.
-        mask, inputs_mask, memory_mask: Masks that Keras takes from `inputs` and `memory`.
+        padding_mask: True where a position is real, `(batch, length)`; with a cache `(batch, capacity)`. Combined with
+            the mask that `inputs` carry from a Keras layer (`Embedding(mask_zero=True)`, `Masking`).
+        positions: Positions of the inputs, `(length,)` or `(batch, length)`, for the self-attention and the queries of
+            the cross-attention.
+        sequence_length, cache, cache_index: Arguments of the self-attention, see `MultiHeadAttention`.
+        projected_memory: Keys and values of the memory, the result of `cross_attention.project_memory`.
+        return_weights: Whether to return the attention weights too.
+        mask, inputs_mask, memory_mask: Keras's masks of `inputs` (the first two) and `memory`, filled in by Keras.
         training: Whether dropout is active.
-        arguments: Tensors. Those with a name that begins with `memory_` (`memory_padding_mask`, `memory_segment_ids`)
-            are for the cross-attention, all others (`attention_mask`, `segment_ids`, `prefix_length`, ...) for the
+        arguments: Further tensors. Names that begin with `memory_` (`memory_padding_mask`, `memory_segment_ids`) are
+            for the cross-attention, all others (`attention_mask`, `segment_ids`, `prefix_length`, ...) for the
             self-attention; see `MultiHeadAttention`.
 
     Returns:
-        `(batch, length, width)`. With `cache`: a tuple with the written cache next. With `return_weights`: a tuple with
-        the dictionary of attention weights last.
+        The output `(batch, length, width)`. With `cache` or `return_weights` a tuple: the output, then the written
+        cache if there is one, then the weights `{"attention": ..., "cross_attention": ...}` if asked for.
 
     Raises:
-        ValueError: If an argument is out of range, if a cross-attention has no memory, a memory has no cross-attention,
-            or a sublayer does not take a call argument that is meant for it.
+        ValueError: If an argument is out of range, if there is a memory without a cross-attention or the reverse, or if
+            a sublayer does not take a call argument that is meant for it.
 
     Example:
 
@@ -181,14 +183,14 @@ class TransformerBlock(keras.layers.Layer):
 
     @property
     def weight_roles(self) -> dict[str, Role]:
-        """The roles of its own weights; its parts have roles of their own, see `layers.roles`."""
+        """The roles of its own weights, see `layers.roles`. Sublayers have roles of their own."""
         return {f"{name}_scale": WHOLE for name in self.sublayers}
 
     @property
     def counts_padding(self) -> bool:
-        """Whether padding that is not masked reaches other positions by the feed-forward network or a norm.
+        """Whether padding that is not masked affects other positions through the feed-forward network or a norm.
 
-        Under a causal attention, padding on the right reaches no real position by the attention.
+        With causal attention, padding on the right affects no real position through the attention.
         """
         parts = (self.feed_forward, *self.norms.values(), *self.norms_after.values())
         return any(takes(part, "mask") or takes(part, "padding_mask") for part in parts)
@@ -283,7 +285,7 @@ class TransformerBlock(keras.layers.Layer):
     def _memory_arguments(
         self, arguments: dict[str, Any], memory_mask: Any, projected_memory: Any, return_weights: bool, segments: Any
     ) -> dict[str, Any]:
-        """The arguments of the cross-attention: what is about the memory, and segments where it has some, too."""
+        """The arguments of the cross-attention, with the segments of the queries if the memory has segments."""
         padding_mask = both(arguments.pop("memory_padding_mask", None), memory_mask)
         if arguments.get("memory_segment_ids") is not None:
             arguments["segment_ids"] = segments
@@ -304,7 +306,7 @@ class TransformerBlock(keras.layers.Layer):
         to_memory: dict[str, Any],
         training: bool | None,
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """The output, the written cache (None without one) and the attention weights (where they are asked for)."""
+        """The output, the written cache (None without one) and the attention weights (if they are asked for)."""
         written, weights = [], {}
 
         def attend(x: Any) -> Any:
@@ -345,7 +347,7 @@ class TransformerBlock(keras.layers.Layer):
         return x, written[0] if written else None, weights
 
     def _branch(self, name: str, x: Any, training: bool | None) -> Any:
-        """The output of a sublayer on its way to the sum: scales, dropout, drop path."""
+        """The output of a sublayer after scales, dropout and drop path."""
         if self.branch_scale != 1.0:
             x = x * self.branch_scale
         if name in self.scales:
@@ -356,7 +358,7 @@ class TransformerBlock(keras.layers.Layer):
         return x
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # by a symbolic call: how many results there are depends on the arguments
+        # the number of results depends on the arguments, so the specification comes from a symbolic call
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> tuple:
@@ -389,13 +391,13 @@ class TransformerBlock(keras.layers.Layer):
 
 
 def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any) -> Any:
-    """Returns which of the positions that a cached call adds are real, `(batch, length)`; None where all are.
+    """Returns which of the positions that a cached call adds are real, `(batch, length)`; None if all are.
 
     Args:
-        inputs: The new positions, `(batch, length, width)`.
-        padding_mask: True where the entry of a cache's slot is real, `(batch, capacity)`, or None.
-        positions: Positions, `(length,)` or `(batch, length)`, below zero where there is padding; or None.
-        cache_index: Slot of the first new entry, a scalar integer, or one per row `(batch,)`.
+        inputs: Vectors of the new positions, `(batch, length, width)`.
+        padding_mask: True where a slot of the cache holds a real entry, `(batch, capacity)`, or None.
+        positions: Positions, `(length,)` or `(batch, length)`, below zero for padding; or None.
+        cache_index: Slot of the first new entry, a scalar integer or one per row `(batch,)`.
     """
     batch, length = ops.shape(inputs)[:2]
     masks = []
@@ -410,12 +412,12 @@ def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any
 
 
 def normalize(norm: keras.layers.Layer, x: Any, padding_mask: Any, training: bool | None) -> Any:
-    """Returns `norm(x)`; a norm that takes a mask, for statistics over positions, gets to know which are real.
+    """Returns `norm(x)`. A norm with statistics over positions, whose call has a mask, is given the padding mask.
 
     Args:
         norm: A norm layer.
         x: `(batch, length, width)`.
-        padding_mask: True where a position is real, `(batch, length)`; None where all are.
+        padding_mask: True where a position is real, `(batch, length)`; None if all are.
         training: Whether the statistics of the batch are used.
     """
     return norm(x, training=training, **mask_argument(norm, padding_mask))

@@ -1,4 +1,4 @@
-"""A dense layer that low-rank updates can be added to, several of them, each under a name."""
+"""A dense layer to which several named low-rank updates (LoRA) can be added."""
 
 import json
 import math
@@ -12,30 +12,31 @@ from keras import ops
 
 from layers.dropout import Dropout
 from layers.fusion import by_rows
+from layers.keras_internals import stored_kernel, unlocked
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class LowRankUpdate(keras.layers.Layer):
-    """What is added to the outputs of a dense layer: `alpha / rank * dropout(x) A B`.
+    """A low-rank update (LoRA) of the outputs of a dense layer: `alpha / rank * dropout(x) A B`.
 
-    `A` starts random and `B` at zero, so that a fresh update changes nothing. Both are kept in float32 whatever the
-    layer computes in: their steps are small.
+    `A` starts random and `B` at zero, so that a new update changes nothing. Both are kept in float32 whatever the
+    policy, because their steps in training are small.
 
     Args:
         units: Number of outputs.
         rank: Number of columns of `A` and rows of `B`.
         alpha: The product is multiplied by `alpha / rank`. Default `rank`.
-        dropout: Rate at which inputs of `A` are dropped in training, at least 0 and below 1.
+        dropout: Rate of the dropout on the inputs of `A`, in [0, 1).
 
     Call arguments:
         inputs: `(..., dim)`.
-        training: Whether inputs are dropped.
+        training: Whether dropout is active.
 
     Returns:
         `(..., units)`.
 
     Raises:
-        ValueError: If a number is out of range.
+        ValueError: If an argument is out of range.
 
     Example:
 
@@ -59,7 +60,7 @@ class LowRankUpdate(keras.layers.Layer):
         self.input_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout") if dropout else None
 
     def build(self, input_shape: tuple) -> None:
-        # initializers of Hu et al.'s own code, which spread as those of a linear layer of PyTorch
+        # as in the code of Hu et al.: the range of the weights of a linear layer of PyTorch
         self.lora_a = self.add_weight(
             name="lora_a", shape=(input_shape[-1], self.rank), initializer="he_uniform", dtype="float32"
         )
@@ -74,7 +75,7 @@ class LowRankUpdate(keras.layers.Layer):
         return self.alpha / self.rank * ops.matmul(ops.matmul(inputs, first), second)
 
     def product(self) -> Any:
-        """Returns what the update adds to the kernel: `alpha / rank * A B`, `(dim, units)`, in float32."""
+        """Returns the update of the kernel, `alpha / rank * A B`, `(dim, units)`, in float32."""
         return self.alpha / self.rank * ops.matmul(self.lora_a.value, self.lora_b.value)
 
     def compute_output_shape(self, input_shape: tuple) -> tuple:
@@ -91,17 +92,17 @@ def _is_number(value: Any) -> bool:
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class Dense(keras.layers.Dense):
-    """`keras.layers.Dense` that low-rank updates can be added to: `activation(x W + b + sum of active updates)`.
+    """`keras.layers.Dense` with low-rank updates: `activation(x W + b + sum of active updates)`.
 
-    The kernel may be quantized: the updates are computed beside it, in floating point.
+    The kernel may be quantized. The updates are computed apart from it, in floating point.
 
     Args:
         units: Number of outputs.
         **kwargs: As for `keras.layers.Dense`.
 
     Attributes:
-        updates: The updates by their names, active or not, in the order in which they were added.
-        active_updates: Names of those that a call adds.
+        updates: The updates by name, active or not, in the order in which they were added.
+        active_updates: Names of the updates that a call adds.
 
     Example:
 
@@ -118,14 +119,14 @@ class Dense(keras.layers.Dense):
         self.active_updates: Sequence[str] = ()
 
     def add_update(self, name: str, rank: int, alpha: float | None = None, dropout: float = 0.0) -> LowRankUpdate:
-        """Adds an update, active and trainable; the layer's own weights are left as they are.
+        """Adds an update that is active and trainable. The layer's own weights do not change.
 
         Args:
-            name: Its name.
+            name: Name of the update.
             rank, alpha, dropout: See `LowRankUpdate`.
 
         Raises:
-            ValueError: If the name is taken, a number is out of range, or the layer cannot have updates.
+            ValueError: If the name is in use, a number is out of range, or the layer cannot have updates.
         """
         if name in self.updates:
             raise ValueError(f"{self.path} has an update named {name!r} already.")
@@ -136,41 +137,39 @@ class Dense(keras.layers.Dense):
         update = LowRankUpdate(self.units, rank, alpha, dropout, dtype=policy, name=f"update_{name}")
         with keras.name_scope(self.name, override_parent=self.path.rpartition("/")[0]):
             update.build((None, self.input_spec.axes[-1]))
-        self._tracker.unlock()
-        self.updates[name] = update
-        self._tracker.lock()
+        with unlocked(self):
+            self.updates[name] = update
         self.active_updates = (*self.active_updates, name)
         return update
 
     def remove_update(self, name: str, *, merge: bool = False) -> None:
-        """Takes an update away.
+        """Removes an update.
 
         Args:
-            name: Its name.
+            name: Name of the update.
             merge: Whether to add it to the kernel first.
 
         Raises:
-            ValueError: If the kernel it is to be added to is quantized.
+            ValueError: If `merge` is true and the kernel is quantized.
         """
         if merge:
             if self.quantization_mode is not None:
                 raise ValueError(f"The kernel of {self.path} must not be quantized, got {self.quantization_mode}.")
-            kernel = self._kernel
+            kernel = stored_kernel(self)
             kernel.assign(ops.cast(ops.cast(kernel.value, "float32") + self.updates[name].product(), kernel.dtype))
-        self._tracker.unlock()
-        self.updates.pop(name)
-        self._tracker.lock()
+        with unlocked(self):
+            self.updates.pop(name)
         self.active_updates = tuple(other for other in self.active_updates if other != name)
 
     def updated_kernel(self) -> Any:
-        """Returns the kernel with the active updates, added in float32, in the dtype of the kernel.
+        """Returns the kernel with the active updates in the dtype of the kernel. The sum is computed in float32.
 
         Raises:
             ValueError: If the kernel is quantized.
         """
         if self.quantization_mode is not None:
             raise ValueError(f"The kernel of {self.path} must not be quantized, got {self.quantization_mode}.")
-        kernel = self._kernel
+        kernel = stored_kernel(self)
         if not self.active_updates:
             return kernel.value
         total = ops.cast(kernel.value, "float32")
@@ -211,10 +210,10 @@ class Dense(keras.layers.Dense):
 
     def load_own_variables(self, store: Any) -> None:
         values = {name: store[name] for name in store.keys()}
-        # Keras reads past what a file has and a model does not
+        # Keras ignores weights of the file that the model does not have
         saved = json.loads(np.asarray(values.pop("updates")).tobytes()) if "updates" in values else []
         if saved != list(self.updates) or (not values and self.built):
-            # Keras tries again where the file has nothing, and shows the last error
+            # Keras tries again if the file has nothing for the layer, and shows the last error
             found = saved if values else "others"
             raise ValueError(
                 f"The low-rank updates of {self.path} must be those of the weights that are loaded, got "
@@ -231,5 +230,5 @@ class Dense(keras.layers.Dense):
             )
 
     def enable_lora(self, *args: Any, **kwargs: Any) -> None:
-        """Refused: the update of Keras is part of the kernel, and there is one; see `add_update`."""
+        """Raises an error: Keras's LoRA allows one update and makes it part of the kernel. Use `add_update`."""
         raise NotImplementedError("Low-rank updates of this layer are added by add_update(name, rank).")

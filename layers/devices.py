@@ -1,4 +1,4 @@
-"""What a model computes on."""
+"""The devices that a model runs on, and how the backend runs it."""
 
 import functools
 from typing import Any
@@ -8,7 +8,7 @@ import keras
 
 @functools.cache
 def has_accelerator() -> bool:
-    """Whether the backend sees a device besides the processor, such as a GPU."""
+    """Returns whether the backend sees an accelerator, such as a GPU."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -27,19 +27,28 @@ def has_accelerator() -> bool:
 
 @functools.cache
 def has_onednn() -> bool:
-    """Whether TensorFlow computes on a processor by oneDNN, as it does by default where that is of use."""
+    """Returns whether TensorFlow uses oneDNN on a CPU, as it does by default where that is faster."""
     if keras.backend.backend() != "tensorflow" or has_accelerator():
         return False
-    # the only place that knows what the variable TF_ENABLE_ONEDNN_OPTS, the processor and the build amount to
+    # the only function that takes TF_ENABLE_ONEDNN_OPTS, the processor and the build into account
     from tensorflow.python.util import _pywrap_util_port
 
     return _pywrap_util_port.IsMklEnabled()
 
 
-def num_replicas() -> int:
-    """Returns how many copies of a model a `tf.distribute` strategy runs at once; 1 without one, and elsewhere.
+def computes_at_once() -> bool:
+    """Returns whether numbers are computed at once, as far as the backend can tell, and not a function compiled."""
+    if keras.backend.backend() != "tensorflow":
+        return True
+    import tensorflow as tf
 
-    A batch of a program of JAX that runs on several devices is one tensor: there each sum is over all rows.
+    return tf.executing_eagerly()
+
+
+def num_replicas() -> int:
+    """Returns the number of replicas of a `tf.distribute` strategy; 1 without one, and on other backends.
+
+    On JAX a batch on several devices is one tensor, so sums are over all rows anyway.
     """
     if keras.backend.backend() != "tensorflow":
         return 1
@@ -49,13 +58,14 @@ def num_replicas() -> int:
 
 
 def batch_parts(rows: Any) -> int:
-    """Returns into how many parts the devices of a mesh of JAX divide a batch; 1 without a mesh, and elsewhere.
+    """Returns the number of parts into which a JAX device mesh divides a batch; 1 without one, and on other backends.
 
-    What is cut into blocks of rows, or moves rows, is to be done for each part by itself: otherwise all devices compute
-    all of it, or send each other what they have at each step.
+    Code that cuts a batch into blocks of rows, or moves rows, should treat each part separately. Otherwise each device
+    computes everything, or the devices exchange data at each step.
 
     Args:
-        rows: Rows of the batch, an integer or a tensor. Where the devices do not divide them there is one part.
+        rows: Number of rows of the batch, an integer or a tensor. If the number of devices does not divide it, there is
+            one part.
     """
     distribution = keras.distribution.distribution()
     axis = getattr(distribution, "batch_dim_name", None)
@@ -67,10 +77,10 @@ def batch_parts(rows: Any) -> int:
 
 
 class _SeedOfReplica(keras.random.SeedGenerator):
-    """A seed generator whose seeds differ from replica to replica; the state is that of another one.
+    """A seed generator with the state of another one, whose seeds differ between replicas.
 
     Args:
-        generator: The other one.
+        generator: The other generator.
     """
 
     def __init__(self, generator: keras.random.SeedGenerator) -> None:
@@ -87,12 +97,12 @@ class _SeedOfReplica(keras.random.SeedGenerator):
 
 
 def seed_of_replica(seed: Any) -> Any:
-    """Returns what random numbers are drawn from: in a replica of `tf.distribute` others than in its neighbours.
+    """Returns a seed generator that gives each replica of `tf.distribute` different random numbers.
 
     All replicas hold the same state of a seed generator, and would draw the same numbers for different rows.
 
     Args:
-        seed: A `keras.random.SeedGenerator`, or an integer, which stays as it is.
+        seed: A `keras.random.SeedGenerator`, or an integer, which is returned unchanged.
     """
     if num_replicas() == 1 or not isinstance(seed, keras.random.SeedGenerator):
         return seed

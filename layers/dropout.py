@@ -1,8 +1,8 @@
-"""Dropout whose random numbers cost a fraction of the usual ones.
+"""Dropout with fewer random bits, which takes a fraction of the usual time.
 
-A dropout decision needs far less than the 32 random bits that a uniform float takes: with 8 bits the rate is a
-multiple of 1/256. Random words are therefore drawn as integers and read as bytes, and the outputs are scaled by the
-probability with which an element is really kept, so that the expectation is exact.
+A dropout decision needs far less than the 32 random bits of a uniform float: with 8 bits the rate is a multiple of
+1/256. Random words are therefore drawn as integers and read as bytes. Outputs are scaled by the exact probability of
+keeping an element, so that the expectation is exact.
 """
 
 from typing import Any
@@ -12,22 +12,22 @@ from keras import ops
 
 from layers.devices import seed_of_replica
 
-# Word that random bits are drawn in, by backend. TensorFlow draws 64-bit words much faster than 32-bit ones under
-# XLA on a CPU (50 times, tensorflow 2.21); the other backends have no 64-bit integers by default or no use for them.
+# Type in which random bits are drawn, by backend. Under XLA on a CPU, TensorFlow 2.21 draws 64-bit words 50 times
+# faster than 32-bit ones. The other backends gain nothing from 64-bit integers, or do not have them by default.
 _WORD_DTYPES = {"tensorflow": "int64"}
 
-# Largest relative difference between the rate asked for and the one that an unsigned integer of so many bits gives.
+# Largest relative difference between the given rate and its rounded value.
 _RATE_TOLERANCE = 0.02
 
 
 def quantized_rate(rate: float) -> tuple[int, int]:
-    """The rate as a fraction of a power of two, with the fewest bits that give it to within 2 %.
+    """Returns a rate as a fraction of a power of two, with the fewest bits that give it to within 2 %.
 
     Args:
         rate: Probability of dropping an element, at least 0 and below 1.
 
     Returns:
-        `(numerator, bits)`: elements are dropped with the probability `numerator / 2**bits`, `bits` is 8, 16 or 32.
+        `(numerator, bits)`: elements are dropped with probability `numerator / 2**bits`. `bits` is 8, 16 or 32.
 
     Example:
 
@@ -44,7 +44,7 @@ def quantized_rate(rate: float) -> tuple[int, int]:
 
 
 def _random_integers(shape: Any, bits: int, seed: Any) -> Any:
-    """Uniform unsigned integers of `bits` bits (8, 16 or 32) in the given shape, some sizes of which may be tensors."""
+    """Uniform unsigned integers of `bits` bits (8, 16 or 32) in the given shape, whose sizes may be tensors."""
     word_dtype = _WORD_DTYPES.get(keras.backend.backend(), "int32")
     word_bits = int(word_dtype[3:])
     size = 1
@@ -55,7 +55,7 @@ def _random_integers(shape: Any, bits: int, seed: Any) -> Any:
     # The largest word is never drawn, a bias of 2**-32 or less.
     most = 2 ** (word_bits - 1)
     random_words = keras.random.randint((words,), -most, most - 1, dtype=word_dtype, seed=seed_of_replica(seed))
-    # A last axis of size 1, because the number of bytes of an axis of unknown size cannot be checked.
+    # with a last axis of size 1, because `view` cannot split an axis of unknown size
     integers = ops.reshape(ops.view(ops.expand_dims(random_words, -1), dtype=f"uint{bits}"), (-1,))
     if not isinstance(size, int) or size % integers_per_word:
         integers = integers[:size]
@@ -63,16 +63,15 @@ def _random_integers(shape: Any, bits: int, seed: Any) -> Any:
 
 
 def dropout_multiplier(shape: Any, rate: float, seed: Any, dtype: str = "float32") -> Any:
-    """Random factors: 0 for what is dropped, 1 / (probability of being kept) for what is kept.
+    """Returns the random factors of dropout: 0 for dropped elements, `1 / (probability of being kept)` for others.
 
-    Multiplying by them is dropout. They are a function of its own for code that uses the same decisions twice, such as
-    a backward pass that recomputes its forward pass.
+    Use them where the same decisions are needed twice, as in a backward pass that recomputes its forward pass.
 
     Args:
         shape: The sizes of the axes, integers or scalar tensors.
         rate: Probability of dropping an element, at least 0 and below 1.
         seed: A `keras.random.SeedGenerator`, or an integer, which gives the same factors every time.
-        dtype: Of the result.
+        dtype: Dtype of the result.
 
     Returns:
         A tensor of `shape`.
@@ -85,20 +84,20 @@ def dropout_multiplier(shape: Any, rate: float, seed: Any, dtype: str = "float32
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class Dropout(keras.layers.Dropout):
-    """Dropout with cheap random bits, otherwise `keras.layers.Dropout`.
+    """Dropout that draws fewer random bits than `keras.layers.Dropout`.
 
-    At training each element is set to zero with the probability `rate`, independently, and what is kept is divided by
-    the probability of being kept. At inference the layer returns its input.
+    In training, each element is set to zero independently with probability `rate`. The others are divided by the
+    probability of being kept. At inference the layer returns its input.
 
-    The rate is rounded to the nearest multiple of 1/256, or of 1/65536 if that would change it by more than 2 % (see
-    `quantized_rate`); the factor by which outputs are scaled belongs to the rounded rate, so that the expected output
-    is the input. The backward pass reuses the factors of the forward pass.
+    The rate is rounded to a multiple of 1/256, or of a smaller power of two if that would change it by more than 2 %
+    (see `quantized_rate`). Outputs are scaled for the rounded rate, so that the expected output is the input. The
+    backward pass uses the factors of the forward pass.
 
     Args:
         rate: Probability of dropping an element, from 0 to 1.
-        noise_shape: Shape of the decisions, broadcast over the input: `(None, 1, None)` drops the same features at all
-            positions of `(batch, length, dim)`. `None` entries stand for the size of the input's axis.
-        seed: Integer that makes the sequence of decisions reproducible.
+        noise_shape: Shape of the decisions, which broadcasts to the input. None stands for the size of the input's
+            axis: `(None, 1, None)` drops the same features at all positions of `(batch, length, dim)`.
+        seed: Integer that makes the decisions reproducible.
 
     Raises:
         ValueError: If `rate` is outside of [0, 1] or `noise_shape` is not a sequence of positive integers and `None`.
@@ -110,7 +109,7 @@ class Dropout(keras.layers.Dropout):
     (2, 6)
 
     Reference:
-        Srivastava et al. 2014, section 4.
+        Srivastava et al. 2014, "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", section 4.
     """
 
     def call(self, inputs: Any, training: bool = False) -> Any:

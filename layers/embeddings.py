@@ -14,26 +14,26 @@ from layers.dense import Dense
 from layers.devices import has_accelerator
 from layers.roles import VOCABULARY, WHOLE, Role
 
-# copies of tables by the identity of their layers, see `TokenEmbedding.transposed`
+# transposed copies of tables, by the id of their layers, see `TokenEmbedding.transposed`
 _transposed: ContextVar[Mapping[int, Any]] = ContextVar("transposed", default=types.MappingProxyType({}))
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenEmbedding(keras.layers.Layer):
-    """Vectors for token ids, and the same vectors as the output projection (tied weights).
+    """Token embedding, also used as the output projection (tied weights).
 
-    The table is a `keras.layers.ReversibleEmbedding`, so LoRA and quantization work on it. One `TokenEmbedding` used
-    by an encoder, a decoder and the projection to logits is the three-way sharing of Vaswani et al.
+    The table is a `keras.layers.ReversibleEmbedding`, so LoRA and quantization work on it. An encoder, a decoder and
+    the projection to logits may share one `TokenEmbedding`, as in Vaswani et al.
 
     Args:
         vocabulary_size: Number of token ids.
-        dim: Width of the vectors that come out.
-        scale: Whether vectors are multiplied by `sqrt(dim)`, or the number that they are multiplied by; `project` does
-            not multiply.
-        factor_dim: Width of the table if it is narrower than `dim`; a linear map then leads from `factor_dim` to `dim`
+        dim: Width of the output vectors.
+        scale: True to multiply the vectors by `sqrt(dim)`, False not to, or the factor itself. `project` does not
+            multiply.
+        factor_dim: Width of a table that is narrower than `dim`. A linear map then leads from `factor_dim` to `dim`
             (factorised embedding). Default: the table has the width `dim`.
         factor_bias: Whether that map has a bias (as in ALBERT and ELECTRA). Needs `factor_dim`.
-        kernel_initializer: Of the table, default normal with the standard deviation `dim**-0.5`.
+        kernel_initializer: Initializer of the table. Default: normal with standard deviation `dim**-0.5`.
 
     Call arguments:
         token_ids: Integers `(...)`, usually `(batch, length)`.
@@ -42,7 +42,7 @@ class TokenEmbedding(keras.layers.Layer):
         `(..., dim)`.
 
     Raises:
-        ValueError: If a size or a `scale` is not positive, or `factor_bias` is set without `factor_dim`.
+        ValueError: If a size or `scale` is not positive, or `factor_bias` is set without `factor_dim`.
 
     Example:
 
@@ -52,7 +52,8 @@ class TokenEmbedding(keras.layers.Layer):
     ((2, 5, 64), (2, 5, 1000))
 
     Reference:
-        Vaswani et al. 2017, section 3.4; Press and Wolf 2017 (tied weights); Lan et al. 2020, section 3.1 (factorised).
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.4; Press and Wolf 2017, "Using the Output Embedding"
+        (tied weights); Lan et al. 2020, "ALBERT", section 3.1 (factorised).
     """
 
     weight_roles: ClassVar[Mapping[str, Role]] = {"table": VOCABULARY, "factor": WHOLE}
@@ -103,7 +104,7 @@ class TokenEmbedding(keras.layers.Layer):
         return self.widen(self.look_up(token_ids))
 
     def look_up(self, token_ids: Any) -> Any:
-        """Returns the vectors of the table, for models that use them before they are mapped to the width of the model.
+        """Returns the rows of the table, neither scaled nor mapped to the width of the model.
 
         Args:
             token_ids: Integers `(...)`.
@@ -114,10 +115,10 @@ class TokenEmbedding(keras.layers.Layer):
         return self.table(token_ids)
 
     def widen(self, vectors: Any) -> Any:
-        """Returns the embeddings of vectors of the table: scaled, and mapped to the width of the model.
+        """Returns rows of the table, scaled and mapped to the width of the model.
 
         Args:
-            vectors: As `look_up` returns them.
+            vectors: The result of `look_up`, `(..., factor_dim)` or `(..., dim)`.
 
         Returns:
             `(..., dim)`.
@@ -131,7 +132,7 @@ class TokenEmbedding(keras.layers.Layer):
         return vectors
 
     def project(self, hidden: Any) -> Any:
-        """Logits over the vocabulary, by the transposed linear map (if there is one) and the transposed table.
+        """Returns logits over the vocabulary, by the transposed linear map (if any) and the transposed table.
 
         Args:
             hidden: `(..., dim)`.
@@ -145,7 +146,7 @@ class TokenEmbedding(keras.layers.Layer):
         return self.score(self.narrow(hidden))
 
     def narrow(self, hidden: Any) -> Any:
-        """Returns vectors of the width of the table, by the transposed linear map; unchanged if there is none.
+        """Returns `hidden` times the transposed linear map, with the width of the table; unchanged without a map.
 
         Args:
             hidden: `(..., dim)`.
@@ -159,7 +160,7 @@ class TokenEmbedding(keras.layers.Layer):
         return ops.matmul(hidden, ops.transpose(ops.cast(self._factor_kernel(), hidden.dtype)))
 
     def score(self, vectors: Any) -> Any:
-        """Logits over the vocabulary by the transposed table alone.
+        """Returns logits over the vocabulary: `vectors` times the transposed table.
 
         Args:
             vectors: `(..., factor_dim)`, or `(..., dim)` without a `factor_dim`.
@@ -176,11 +177,11 @@ class TokenEmbedding(keras.layers.Layer):
 
     @contextlib.contextmanager
     def transposed(self) -> Iterator[None]:
-        """A context in which `score` multiplies by a transposed copy of the table, which is made once.
+        """Returns a context in which `score` multiplies by a transposed copy of the table, made once.
 
-        On a processor the product of a few rows with a transposed matrix takes twice as long as with such a copy (XLA
-        of TensorFlow 2.21, two rows and more), so it pays in a loop of a dozen steps. On other devices, and of a
-        quantized table, there is no copy.
+        On a CPU, multiplying a few rows by a transposed matrix takes twice as long as by such a copy (XLA of
+        TensorFlow 2.21, two rows and more). The copy pays in a loop of a dozen steps. No copy is made on other devices
+        or for a quantized table.
         """
         if has_accelerator() or self.table.quantization_mode is not None:
             yield
@@ -196,7 +197,7 @@ class TokenEmbedding(keras.layers.Layer):
         """The kernel of the linear map `(factor_dim, dim)`, with low-rank updates, in floating point."""
         if self.factor.quantization_mode is None:
             return self.factor.updated_kernel()
-        # A quantized layer has its kernel as integers and scales; what it does to unit vectors are the rows.
+        # a quantized layer stores integers and scales: its outputs for unit vectors are the rows of the kernel
         rows = self.factor(ops.eye(self.factor_dim, dtype=self.compute_dtype))
         return rows if self.factor.bias is None else rows - ops.cast(self.factor.bias, rows.dtype)
 
@@ -225,12 +226,12 @@ def _check_width(name: str, x: Any, width: int) -> None:
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class SegmentEmbedding(keras.layers.Layer):
-    """A vector for each segment of the input, such as the first and the second sentence of a pair.
+    """Segment embedding: a vector for each segment, such as the first and the second sentence of a pair.
 
     Args:
         num_segments: Number of segment ids.
         dim: Width of the vectors.
-        kernel_initializer: Of the table.
+        kernel_initializer: Initializer of the table.
 
     Call arguments:
         segment_ids: Integers `(...)`, usually `(batch, length)`.
@@ -247,7 +248,7 @@ class SegmentEmbedding(keras.layers.Layer):
     (2, 5, 64)
 
     Reference:
-        Devlin et al. 2019, section 3.
+        Devlin et al. 2019, "BERT", section 3.
     """
 
     # small, and the same on all devices

@@ -4,10 +4,12 @@ from typing import Any
 
 
 def describe(value: Any) -> str:
-    """Returns how an error shows a value: a tensor by its shape, a number, a string or None by itself, others by type.
+    """Returns the text by which an error shows a value.
+
+    Tensors are shown by their shape, numbers, strings and None by their value, other objects by their type.
 
     Args:
-        value: Any value; a tensor's values are not read.
+        value: Any value. The entries of a tensor are not read.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Where the tokens of each expert stand: blocks of rows, each of one expert, in shapes that no routing changes."""
+"""The layout of tokens in blocks of rows, each of one expert. Its shapes do not depend on the routing."""
 
 import dataclasses
 from typing import Any
@@ -10,14 +10,14 @@ from layers.attention.runs import larger
 
 @dataclasses.dataclass(frozen=True)
 class Places:
-    """The rows that assignments of tokens to experts have in blocks of equal size.
+    """The rows of assignments of tokens to experts, in blocks of equal size.
 
     Args:
-        slots: Row of each assignment, counted over all blocks, integers `(choice, token)`; the number of rows for one
-            that has none.
-        experts: Expert of each block `(blocks,)`; None where each expert has one, in their order.
+        slots: Row of each assignment, counted over all blocks, integers `(choice, token)`. An assignment without a row
+            has the total number of rows.
+        experts: Expert of each block `(blocks,)`; None if block e belongs to expert e.
         num_blocks: Number of blocks.
-        block_size: Rows of a block, an integer or a scalar tensor.
+        block_size: Rows in a block, an integer or a scalar tensor.
     """
 
     slots: Any
@@ -32,11 +32,11 @@ class Places:
 
 
 def place_within_capacity(assignments: Any, capacity: Any) -> Places:
-    """One block per expert, in which assignments stand in their order until it is full.
+    """Returns places with one block per expert, filled with assignments in their order until it is full.
 
     Args:
         assignments: `(choice, token, expert)`, 0 or 1.
-        capacity: Rows of an expert, an integer or a scalar tensor.
+        capacity: Number of rows of an expert, an integer or a scalar tensor.
     """
     num_experts = assignments.shape[-1]
     positions, _ = _order_within_experts(assignments)
@@ -46,10 +46,10 @@ def place_within_capacity(assignments: Any, capacity: Any) -> Places:
 
 
 def place_in_blocks(assignments: Any) -> Places:
-    """As many blocks for each expert as its assignments fill; the last one of each may have free rows.
+    """Returns places with as many blocks per expert as its assignments need. Its last block may have free rows.
 
-    With blocks of the mean load (rounded up) there are fewer than `2 * num_experts`, whatever the loads are: at most
-    `num_experts` full ones, and fewer than that many begun.
+    A block has as many rows as the mean load, rounded up. There are then fewer than `2 * num_experts` blocks for any
+    loads: at most `num_experts` full ones, and fewer than `num_experts` that are partly filled.
 
     Args:
         assignments: `(choice, token, expert)`, 0 or 1.
@@ -71,18 +71,18 @@ def place_in_blocks(assignments: Any) -> Places:
 
 
 def gather_blocks(tokens: Any, places: Places) -> Any:
-    """Returns copies of the tokens in their rows; free rows hold some token, unused.
+    """Returns the tokens copied to their rows. Free rows hold any token, which is not used.
 
     Args:
         tokens: `(tokens, dim)`.
-        places: Where they stand.
+        places: The rows of the tokens.
 
     Returns:
         `(blocks, rows, dim)`.
     """
     slots, num_slots = places.slots, places.num_blocks * places.block_size
     token_indices = ops.broadcast_to(ops.arange(ops.shape(slots)[1], dtype="int32"), ops.shape(slots))
-    # One slot more, where what has no slot goes.
+    # one slot more, for assignments without a slot
     token_of_slot = ops.scatter_update(
         ops.zeros((num_slots + 1,), dtype="int32"), ops.reshape(slots, (-1, 1)), ops.reshape(token_indices, (-1,))
     )
@@ -91,7 +91,7 @@ def gather_blocks(tokens: Any, places: Places) -> Any:
 
 
 def combine(outputs: Any, slots: Any, weights: Any) -> Any:
-    """Returns the sum over the choices of each token, weighted; what has no row adds nothing.
+    """Returns the weighted sum over the choices of each token. Assignments without a row add nothing.
 
     Args:
         outputs: `(blocks, rows, dim)`.
@@ -113,10 +113,10 @@ def combine(outputs: Any, slots: Any, weights: Any) -> Any:
 
 
 def _order_within_experts(assignments: Any) -> tuple[Any, Any]:
-    """The place of each assignment among those of its expert, and how many each expert has.
+    """The index of each assignment among those of its expert, and the number of assignments of each expert.
 
     Returns:
-        Integers `(choice, token, expert)`, meaningful where there is an assignment, and `(expert,)`.
+        Integers `(choice, token, expert)`, valid only where there is an assignment, and `(expert,)`.
     """
     flat = ops.reshape(assignments, (-1, assignments.shape[-1]))
     positions = ops.cumsum(flat, axis=0) - flat
@@ -124,6 +124,6 @@ def _order_within_experts(assignments: Any) -> tuple[Any, Any]:
 
 
 def _select_slots(slots: Any, assignments: Any, num_slots: Any) -> Any:
-    """The slot of each `(choice, token)` out of those for every expert; `num_slots` where it has no assignment."""
+    """The slot of each `(choice, token)`, picked from its slots for all experts; `num_slots` without an assignment."""
     assigned = ops.sum(assignments, axis=-1)
     return ops.sum(slots * assignments, axis=-1) + (1 - assigned) * num_slots

@@ -15,28 +15,28 @@ from layers.roles import COLUMNS, ROWS, Role
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class FeedForward(keras.layers.Layer):
-    """The same two-layer network applied to each position.
+    """Position-wise feed-forward network: the same two layers at each position.
 
     * plain: `down(activation(up(x)))`
-    * gated: `down(activation(gate(x)) * up(x))`; with "sigmoid" this is GLU, with "gelu" GEGLU, with "silu" SwiGLU,
-      with "relu" ReGLU and with "identity" the bilinear network; `gate_limit` and `up_offset` are those of gpt-oss.
+    * gated: `down(activation(gate(x)) * up(x))`. This is GLU with "sigmoid", GEGLU with "gelu", SwiGLU with "silu",
+      ReGLU with "relu" and the bilinear network with "identity". gpt-oss uses `gate_limit` and `up_offset` too.
 
     The projections are `layers.dense.Dense`, so LoRA and quantization work on them.
 
     Args:
         intermediate_dim: Width between the two layers.
-        activation: A name that `layers.activations.get_activation` knows.
+        activation: Name of the activation, see `layers.activations.get_activation`.
         gated: Whether a second projection of the input is multiplied with the activation.
         use_bias: Whether the projections add a bias.
-        dropout: Rate of dropout between the activation and the second layer. (Dropout of the output belongs to the
-            residual connection around this layer.)
-        kernel_initializer: Of the projections.
-        output_initializer: Of the last projection, where it differs.
-        bias_initializer: Of the biases.
-        output_dim: Width of the output, default the width of the input.
-        gate_limit: Of a gated network: the gate is cut to at most this before the activation, the other projection to
-            between minus and plus this; None for no limit.
-        up_offset: Of a gated network: added to the other projection, after the cut.
+        dropout: Rate of the dropout between the activation and the second layer, in [0, 1). Dropout of the output
+            belongs to the residual connection around this layer.
+        kernel_initializer: Initializer of the projections.
+        output_initializer: Initializer of the last projection. Default `kernel_initializer`.
+        bias_initializer: Initializer of the biases.
+        output_dim: Width of the output. Default the width of the input.
+        gate_limit: In a gated network, `gate(x)` is clipped to at most `gate_limit` before the activation, and `up(x)`
+            to `[-gate_limit, gate_limit]`. None for no limit.
+        up_offset: In a gated network, added to `up(x)` after the clipping.
 
     Call arguments:
         inputs: `(..., dim)`, usually `(batch, length, dim)`.
@@ -46,8 +46,8 @@ class FeedForward(keras.layers.Layer):
         `(..., output_dim)`.
 
     Raises:
-        ValueError: If a width is not positive, `dropout` not in [0, 1), `activation` unknown, or a limit or an offset
-            given without a gate.
+        ValueError: If a width is not positive, `dropout` is not in [0, 1), `activation` is unknown, or a limit or an
+            offset is given without a gate.
 
     Example:
 
@@ -56,7 +56,8 @@ class FeedForward(keras.layers.Layer):
     (2, 5, 512)
 
     Reference:
-        Vaswani et al. 2017, section 3.3, equation 2; gated: Shazeer 2020, equations 5 and 6.
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.3, equation 2; gated: Shazeer 2020, "GLU Variants
+        Improve Transformer", equations 5 and 6.
     """
 
     weight_roles: ClassVar[Mapping[str, Role]] = {"gate": COLUMNS, "up": COLUMNS, "down": ROWS}
@@ -159,7 +160,7 @@ class FeedForward(keras.layers.Layer):
 
 
 def require_gate(gated: bool, gate_limit: float | None, up_offset: float) -> None:
-    """Raises a ValueError if a network without a gate is given what belongs to one.
+    """Raises a ValueError if a network without a gate is given a limit or an offset.
 
     Args:
         gated: Whether the network has a gate.

@@ -1,12 +1,12 @@
-"""One pass over memory for a chain of element-wise operations, where each of them would be a pass of its own.
+"""Fusion: a chain of element-wise operations in one pass over memory.
 
-TensorFlow on a CPU computes one operation after the other, each from memory to memory, and keeps what the backward pass
-will need of each. XLA makes one loop of them, but is no faster with matrix products, and slower with those in bfloat16.
-So chains between the products are handed to XLA by themselves. JAX compiles whole steps anyway; PyTorch and GPUs are
-left as they are.
+TensorFlow on a CPU computes one operation after the other. Each reads and writes memory, and keeps what the backward
+pass needs. XLA turns a chain into one loop, but it does not speed up matrix products, and slows them down in bfloat16.
+Therefore only the chains between the products are compiled by XLA. JAX compiles whole steps anyway. PyTorch and GPUs
+are left unchanged.
 
-Where nothing is differentiated, the optimizer of TensorFlow's graphs joins some chains by itself into one kernel of
-oneDNN: the product of two matrices with its bias and activation, and a layer norm. It knows them by their form.
+At inference, TensorFlow's graph optimizer itself fuses some chains into one oneDNN kernel: a matrix product with its
+bias and activation, and a layer norm. It recognises them by the form of their operations.
 """
 
 import contextlib
@@ -20,25 +20,25 @@ import keras
 
 from layers.devices import has_accelerator, has_onednn, num_replicas
 
-# Numbers in the largest tensor from which on a program of its own pays: compiling one takes as long as some hundred
-# of the passes that it saves.
+# Number of entries of the largest tensor from which on a separate XLA program pays. Compiling one takes as long as
+# several hundred of the passes that it saves.
 LEAST_SIZE = 2**18
 
 _portable = ContextVar("portable", default=False)
-# whether XLA compiles all of the graph
+# whether XLA compiles the whole graph
 _compiled = ContextVar("compiled", default=False)
-# whether operations have the forms of Keras, and not those that TensorFlow joins
+# whether operations have the form that Keras gives them, instead of the form that TensorFlow fuses
 _keras_forms = ContextVar("keras_forms", default=False)
 
 
 @contextlib.contextmanager
 def portable_operations(jit_compile: bool = False, keras_forms: bool = False) -> Iterator[None]:
-    """Within it graphs get plain operations only, which every server and converter knows.
+    """A context in which graphs contain only plain operations, which all servers and converters support.
 
     Args:
-        jit_compile: Whether XLA compiles the graph anyway.
-        keras_forms: Whether operations have the forms of Keras, by which the converter of LiteRT knows them, and not
-            those that TensorFlow joins.
+        jit_compile: Whether XLA compiles the whole graph.
+        keras_forms: Whether operations keep the form that Keras gives them, which the LiteRT converter recognises,
+            instead of the form that TensorFlow fuses.
 
     Example:
 
@@ -58,20 +58,20 @@ def portable_operations(jit_compile: bool = False, keras_forms: bool = False) ->
 
 
 def has_keras_forms() -> bool:
-    """Whether operations of the graph that is being built have the forms of Keras."""
+    """Returns whether operations of the graph that is being built keep the form that Keras gives them."""
     return _keras_forms.get()
 
 
 def update_slice(inputs: Any, start: Any, updates: Any) -> Any:
     """Returns `inputs` with `updates` written at a place, as `keras.ops.slice_update` does.
 
-    That is an operation of XLA on TensorFlow, which compiles it in the middle of a plain graph; servers without XLA
-    lack it. Portable graphs get one of TensorFlow, which writes in place where nobody else reads `inputs`.
+    On TensorFlow, `slice_update` is an XLA operation, which servers without XLA do not support. Portable graphs get a
+    plain TensorFlow operation, which writes in place if nothing else reads `inputs`.
 
     Args:
         inputs: The tensor.
-        start: The place, an integer or integer scalar for each axis; moved so that the updates fit.
-        updates: What is written, of the rank of `inputs`.
+        start: The place, an integer or integer scalar for each axis. It is moved so that the updates fit.
+        updates: The values to write, of the rank of `inputs`.
     """
     if keras.backend.backend() != "tensorflow" or not _portable.get() or _compiled.get():
         return keras.ops.slice_update(inputs, start, updates)
@@ -88,14 +88,14 @@ def update_slice(inputs: Any, start: Any, updates: Any) -> Any:
 
 
 def fused(function: Callable) -> Callable:
-    """Returns a function that does the same in one pass over memory where that is worth it.
+    """Returns a function with the same results that makes one pass over memory where this is faster.
 
-    Its backward pass computes the chain again from the inputs, so that nothing between them and the output is kept.
-    Half precision is float32 within the chain.
+    Its backward pass computes the chain again from the inputs, so that no intermediate results are kept. Within the
+    chain, half precision becomes float32.
 
     Args:
-        function: An element-wise function of tensors of one shape and type; made of operations of Keras, without
-            variables or randomness. Each one is compiled by itself: make one, not one for each layer.
+        function: An element-wise function of tensors of one shape and type, made of Keras operations, without variables
+            or randomness. Each function is compiled separately: make one for all layers.
 
     Example:
 
@@ -119,7 +119,7 @@ def fused(function: Callable) -> Callable:
                     result.set_shape(tensor.shape)
                 return gradients
 
-            # a tape that watches them is not to differentiate the program, too
+            # so that a tape that watches the inputs does not also differentiate the program
             outputs = forward(*map(tf.stop_gradient, tensors))
             outputs.set_shape(tensors[0].shape)
             return outputs, derivative
@@ -130,12 +130,13 @@ def fused(function: Callable) -> Callable:
 
 
 def by_rows(function: Callable, x: Any) -> Any:
-    """Returns `function(x)`, with TensorFlow of one matrix: it joins products of matrices with what follows.
+    """Returns `function(x)`. With TensorFlow, `x` is reshaped to one matrix first, so that operations are fused.
 
-    Products of tensors with more axes are those of such matrices, too, but what follows is behind a reshape.
+    TensorFlow fuses the product of two matrices with the operations after it. For tensors with more axes, a reshape
+    stands between them.
 
     Args:
-        function: From `(rows, width)` to `(rows, new_width)`, each row for itself.
+        function: From `(rows, width)` to `(rows, new_width)`, computed for each row separately.
         x: `(..., width)`.
 
     Returns:
@@ -152,10 +153,11 @@ def by_rows(function: Callable, x: Any) -> Any:
 
 
 def joins_operations(training: bool | None) -> bool:
-    """Whether a graph is built that TensorFlow will join operations of.
+    """Returns whether a graph is being built whose operations TensorFlow fuses.
 
     Args:
-        training: Whether the graph is differentiated, for which each operation must leave its result.
+        training: Whether the graph is differentiated. The backward pass needs the result of each operation, so nothing
+            is fused.
     """
     if training or has_keras_forms() or not has_onednn():
         return False
@@ -165,7 +167,7 @@ def joins_operations(training: bool | None) -> bool:
 
 
 def layer_norm_is_joined(x: Any, training: bool | None) -> bool:
-    """Whether `joined_layer_norm` is one pass over memory, where the usual operations are ten.
+    """Returns whether `joined_layer_norm` takes one pass over memory, instead of ten.
 
     Args:
         x: The inputs of the norm.
@@ -176,10 +178,10 @@ def layer_norm_is_joined(x: Any, training: bool | None) -> bool:
 
 
 def joined_layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
-    """Layer normalisation over the last axis in the form that TensorFlow replaces by oneDNN's kernel.
+    """Returns the layer norm over the last axis, in the form that TensorFlow replaces by oneDNN's kernel.
 
-    It is that of Keras 2: a batch norm of one row for each position, here with statistics in float32 in any case. Where
-    it is not replaced it is right, but slow.
+    It is the form of Keras 2: a batch norm with one row for each position. Statistics are always in float32. If it is
+    not replaced, the result is correct but slow.
 
     Args:
         x: `(rows, dim)` or `(batch, length, dim)`, float32 or bfloat16.
@@ -192,7 +194,7 @@ def joined_layer_norm(x: Any, gamma: Any, beta: Any, epsilon: float) -> Any:
     import tensorflow as tf
 
     shape = tf.shape(x)
-    # A count that is not known: constants in place of what is filled with it are not recognised.
+    # a count that TensorFlow cannot fold into constants: with constants it does not recognise the form
     rows = tf.compat.v1.placeholder_with_default(tf.reduce_prod(shape[:-1]), ())
     nothing = tf.constant([], tf.float32)
     normed, *_ = tf.raw_ops.FusedBatchNormV3(
@@ -212,7 +214,7 @@ def _may_fuse(tensor: Any) -> bool:
     """Whether a tensor may be large enough, as far as its shape is known."""
     if keras.backend.backend() != "tensorflow" or _portable.get() or has_accelerator():
         return False
-    # XLA and the replicas of `tf.distribute` wait for each other
+    # XLA programs inside replicas of `tf.distribute` deadlock
     if num_replicas() > 1:
         return False
     if isinstance(tensor, keras.KerasTensor):
@@ -220,17 +222,17 @@ def _may_fuse(tensor: Any) -> bool:
     shape = keras.ops.convert_to_tensor(tensor).shape
     if shape.rank is None:
         return False
-    # of rows of unknown length there may be many; a batch alone, as in a step of a decoder, is small
+    # an unknown length may be long; a tensor with an unknown batch size alone, as in a decoding step, is small
     size = math.prod(_ROWS if size is None else size for size in shape)
     return None in tuple(shape[1:]) or size >= LEAST_SIZE
 
 
-# Rows that a batch of unknown size counts as, where its rows have a known size.
+# Number of rows assumed for a batch of unknown size whose other sizes are known.
 _ROWS = 32
 
 
 def _programs(function: Callable) -> tuple[Callable, Callable]:
-    """Returns the forward and the backward pass as functions of TensorFlow, which all calls of `function` share."""
+    """Returns the forward and the backward pass as TensorFlow functions that all calls of `function` share."""
     import tensorflow as tf
 
     @portable_operations()  # chains within the chain are part of it

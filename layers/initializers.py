@@ -1,17 +1,17 @@
-"""Initial weights that differ between the parts of a layer."""
+"""Different initial values for weights of a layer that share an initializer."""
 
 import keras
 
 
 def separate(initializer: keras.initializers.Initializer, index: int) -> keras.initializers.Initializer:
-    """Returns a copy of an initializer that draws other numbers than the copies of other indices.
+    """Returns a copy of an initializer that draws different numbers for each index.
 
-    A Keras initializer draws the same numbers at each call. Weights of one shape that share it start equal, and as long
-    as their gradients are equal, too, they stay so.
+    A Keras initializer draws the same numbers at each call. Weights of one shape that share it start equal, and stay
+    equal as long as their gradients are equal.
 
     Args:
-        initializer: The initializer. With an integer seed, or a `keras.random.SeedGenerator` made from one, the copy
-            has the seed `seed + index`; without one a seed of its own.
+        initializer: The initializer. If it has an integer seed, or a `keras.random.SeedGenerator` made from one, the
+            copy has the seed `seed + index`. Otherwise the copy has a random seed.
         index: Number of the weight within the layer.
 
     Example:

@@ -7,17 +7,17 @@ from keras import ops
 
 
 def replace_block(blocks: Any, index: Any, block: Any) -> Any:
-    """`blocks` with the one at `index` of the first axis replaced."""
-    # Scattering, because TensorFlow without XLA runs `slice_update` by compiling it with XLA.
+    """Returns `blocks` with the block at `index` of the first axis replaced."""
+    # a scatter, because TensorFlow compiles `slice_update` with XLA even in a graph without XLA
     return ops.scatter_update(blocks, ops.reshape(index, (1, 1)), ops.expand_dims(block, 0))
 
 
 def after(index: Any, result: Any) -> Any:
-    """`index` + 1, known only once `result` is.
+    """Returns `index + 1`; with TensorFlow it is known only once `result` is.
 
-    TensorFlow starts on the next turns of a loop, up to ten of them, as soon as what they need is known, each with
-    memory of its own. A counter that waits for the result of a turn makes it one at a time. Elsewhere the counter must
-    not depend on results: where several loops are one, it would differ from loop to loop.
+    TensorFlow runs up to ten iterations of a loop at the same time, each with its own memory. A counter that waits for
+    the result of an iteration makes it run them one by one. On other backends the counter must not depend on results:
+    if several loops are vectorized into one, it would differ between them.
     """
     if keras.backend.backend() != "tensorflow":
         return index + 1

@@ -5,23 +5,24 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.keras_internals import mask_of
 from layers.norms import LastAxisNorm
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MaskedBatchNorm(LastAxisNorm):
-    """Batch normalisation of sequences that does not count padding: statistics per feature over all real positions.
+    """Batch normalisation of sequences that leaves out padding: statistics per feature over all real positions.
 
-    At training `(x - mean) / sqrt(variance + epsilon) * gamma + beta` with the mean and the (biased) variance of the
-    batch, which also update moving averages; at inference, or when `trainable` is False, with the moving averages.
-    A batch without a single real position leaves the averages alone. Statistics are computed in float32 whatever the
-    policy. Under a distribution strategy each replica uses the statistics of its own part of the batch.
+    The output is `(x - mean) / sqrt(variance + epsilon) * gamma + beta`. In training, mean and (biased) variance are
+    those of the batch, which also update moving averages. At inference, or when `trainable` is False, they are the
+    moving averages. A batch without real positions does not change the averages. Statistics are computed in float32
+    whatever the policy. Under a distribution strategy each replica uses the statistics of its part of the batch.
 
-    The outputs at padding are normalised with the same numbers; whatever is there does not reach the real positions.
+    Outputs at padding are normalised with the same statistics. Their values do not affect real positions.
 
     Args:
         epsilon: Added to the variance.
-        momentum: Share of the old moving average that is kept at each step, in [0, 1).
+        momentum: Fraction of the old moving average that is kept at each step, in [0, 1).
 
     Call arguments:
         inputs: `(batch, length, dim)`, or any shape whose last axis is the features.
@@ -33,7 +34,7 @@ class MaskedBatchNorm(LastAxisNorm):
         The shape of the inputs.
 
     Raises:
-        ValueError: If `epsilon` is not positive, `momentum` not in [0, 1), or `mask` has a wrong rank.
+        ValueError: If `epsilon` is not positive, `momentum` is not in [0, 1), or `mask` has a wrong rank.
 
     Example:
 
@@ -42,7 +43,8 @@ class MaskedBatchNorm(LastAxisNorm):
     (2, 3, 4)
 
     Reference:
-        Ioffe and Szegedy 2015, algorithm 1; compared with layer norm in Shen et al. 2020, section 3.
+        Ioffe and Szegedy 2015, "Batch Normalization", algorithm 1; compared with layer norm: Shen et al. 2020,
+        "PowerNorm", section 3.
     """
 
     def __init__(self, epsilon: float = 1e-5, momentum: float = 0.99, **kwargs: Any) -> None:
@@ -55,7 +57,7 @@ class MaskedBatchNorm(LastAxisNorm):
         width = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones")
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros")
-        # of replicas that see different rows the mean
+        # replicas see different rows: their averages are combined to the mean
         moving = {"shape": width, "trainable": False, "aggregation": "mean"}
         self.moving_mean = self.add_weight(name="moving_mean", initializer="zeros", **moving)
         self.moving_variance = self.add_weight(name="moving_variance", initializer="ones", **moving)
@@ -72,11 +74,11 @@ class MaskedBatchNorm(LastAxisNorm):
         return ops.cast(x * factor + (self._wide(self.beta) - mean * factor), self.compute_dtype)
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        # The argument says what to count. What goes on with the outputs is only a mask that the inputs carry.
-        return getattr(inputs, "_keras_mask", None)
+        # The argument `mask` says which positions to count. Only a mask that the inputs carry is passed on.
+        return mask_of(inputs)
 
     def _statistics(self, x: Any, mask: Any) -> Any:
-        """Mean and variance per feature, `(dim,)`, and the number of positions that they were taken over."""
+        """Mean and variance per feature, `(dim,)`, and the number of positions."""
         axes = tuple(range(len(x.shape) - 1))
         if mask is None:
             mean, variance = ops.moments(x, axes=axes)
@@ -90,7 +92,7 @@ class MaskedBatchNorm(LastAxisNorm):
         mask = ops.expand_dims(mask, -1)
         count = ops.sum(ops.cast(mask, x.dtype))
         divisor = ops.maximum(count, 1.0)
-        # `where`, not a product: padding may hold NaN or infinity.
+        # `where`, not a product: padding may hold NaN or infinity
         mean = ops.sum(ops.where(mask, x, 0.0), axis=axes) / divisor
         deviation = ops.where(mask, x - mean, 0.0)
         return mean, ops.sum(ops.square(deviation), axis=axes) / divisor, count

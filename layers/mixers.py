@@ -1,4 +1,4 @@
-"""A layer that mixes positions without attention, for comparison with it: convolutions."""
+"""A layer that mixes positions by convolution, for comparison with attention."""
 
 from typing import Any
 
@@ -14,15 +14,16 @@ from layers.roles import WHOLE
 class ConvolutionMixer(keras.layers.Layer):
     """A convolution over the positions, separable or full, that keeps length and width.
 
-    Separable: each feature is convolved on its own, then a linear map mixes the features of each position:
-    `O(kernel_size * n * dim + n * dim^2)` operations for n positions, where the full convolution takes
-    `O(kernel_size * n * dim^2)`. Padding counts as zeros, as do positions outside of the sequence, and gets zeros.
+    A separable convolution convolves each feature separately, then mixes the features of each position by a linear map.
+    It takes `O(kernel_size * n * dim + n * dim^2)` operations for n positions, the full one
+    `O(kernel_size * n * dim^2)`. Padding and positions outside of the sequence count as zeros. Outputs at padding are
+    zero.
 
     Args:
         kernel_size: Number of positions that each output sees.
         separable: Whether the convolution is depthwise, followed by a linear map.
-        causal: Whether an output sees its own position and earlier ones only. Otherwise the window is centred, with
-            the surplus position of an even size to the right.
+        causal: Whether an output sees only its own and earlier positions. Otherwise the window is centred; with an even
+            size it has one position more on the right.
         use_bias: Whether the linear map, or the full convolution, adds a bias.
 
     Call arguments:
@@ -41,7 +42,8 @@ class ConvolutionMixer(keras.layers.Layer):
     (2, 5, 8)
 
     Reference:
-        Vaswani et al. 2017, section 4 and table 1, row 3; Chollet 2017 (separable); Wu et al. 2019, section 3.
+        Vaswani et al. 2017, "Attention Is All You Need", section 4 and table 1, row 3; Chollet 2017, "Xception"
+        (separable); Wu et al. 2019, "Pay Less Attention", section 3.
     """
 
     # small, and the same on all devices

@@ -1,4 +1,4 @@
-"""A feed-forward network of which each token uses a few parts only: top-k routed experts."""
+"""Mixture of experts: a feed-forward network with top-k routing."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ from layers.initializers import separate
 from layers.roles import COLUMNS, ROWS, WHOLE, Role
 from layers.router import Router
 
-# Arguments of the constructor that are the router's.
+# constructor arguments that are passed to the router
 _OF_ROUTER = """
     experts_per_token normalize_weights load_balance_weight scoring bias_update_rate weight_scale z_loss_weight
     expert_groups groups_per_token
@@ -25,61 +25,61 @@ _OF_ROUTER = """
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MixtureOfExperts(keras.layers.Layer):
-    """Feed-forward experts; a `Router` sends each token to a few of them.
+    """Mixture of feed-forward experts: a `Router` sends each token to a few of them.
 
-    `y = sum_{e in K} g_e expert_e(x)`, where the router tells the experts K of a token and their weights g, in float32.
-    Experts are the network of `FeedForward`, plain or gated. With shared experts, `y` also has the output of a network
-    that every token passes.
+    `y = sum_{e in K} g_e expert_e(x)`. The router chooses the experts K of a token and their weights g, in float32. An
+    expert is a network like `FeedForward`, plain or gated. With a shared expert, its output is added to `y` for every
+    token.
 
-    Two ways to share the work, both with shapes that do not depend on the routing (so that XLA can compile them):
+    There are two ways to compute the experts. Their shapes do not depend on the routing, so XLA can compile both.
 
-    * dropless (`capacity_factor=None`): every token gets all its experts. Assignments are laid out in at most
-      `2 * num_experts` blocks of as many rows as an expert gets on average; each block belongs to one expert. The cost
-      is at most that of `2 * experts_per_token` experts per token, however unequal the loads are.
-    * with a capacity: in training each expert takes `ceil(capacity_factor * experts_per_token * tokens / num_experts)`
-      tokens, in their order, first choices before second ones. What is over the capacity is dropped: it adds nothing to
-      `y` (the residual connection around the layer carries the token on). `dropped_share` holds the share of
-      assignments that the last training step dropped. At inference nothing is dropped: what a row gets must not depend
-      on the rest of the batch, nor on how many tokens of it are passed at a time.
+    * Dropless (`capacity_factor=None`): every token gets all its experts. Assignments are laid out in at most
+      `2 * num_experts` blocks. A block belongs to one expert, and has as many rows as an expert gets on average. The
+      cost is at most that of `2 * experts_per_token` experts per token for any loads.
+    * With a capacity: in training each expert takes `ceil(capacity_factor * experts_per_token * tokens / num_experts)`
+      tokens, in their order, first choices before second ones. Assignments over the capacity are dropped: they add
+      nothing to `y`, and only the residual connection around the layer carries the token on. `dropped_share` is the
+      fraction of assignments that the last training step dropped. At inference nothing is dropped, so that the output
+      of a row does not depend on the rest of the batch or on the number of tokens per call.
 
-    In training the router adds its losses. Padding is not routed: it takes no capacity, does not count in the losses
-    and gets zeros.
+    In training the router adds its losses. Padding is not routed: it takes no capacity, does not count in the losses,
+    and its outputs are zero.
 
-    The experts' kernels are stacked in arrays `(num_experts, dim, intermediate_dim)`, which LoRA and quantization of
-    Keras do not act on.
+    The kernels of the experts are stacked in arrays `(num_experts, dim, intermediate_dim)`. LoRA and quantization of
+    Keras do not act on them.
 
     Args:
         num_experts: Number of experts.
         intermediate_dim: Width between the two layers of an expert.
         experts_per_token: Number of experts of each token.
-        activation: A name that `layers.activations.get_activation` knows.
+        activation: Name of the activation, see `layers.activations.get_activation`.
         gated: Whether experts multiply the activation with a second projection.
         use_bias: Whether the experts' projections add a bias.
         router_bias: Whether the router's logits have a bias.
-        capacity_factor: Room per expert in training relative to the mean load, or `None` for the dropless way.
+        capacity_factor: Capacity of an expert in training, relative to the mean load, or None for dropless experts.
         scoring, normalize_weights, weight_scale, bias_update_rate, load_balance_weight, z_loss_weight, expert_groups,
             groups_per_token: See `Router`.
-        shared_intermediate_dim: Width between the layers of a network that every token passes in addition (DeepSeek's
-            and Qwen's shared experts); None for none.
-        shared_gate: Whether the output of that network is multiplied by `sigmoid(x w)` (Qwen 2).
-        dropout: Rate of dropout between the activation and the second layer.
-        kernel_initializer: Of the experts' kernels, for each expert as for a single one.
-        output_initializer: Of the experts' last kernels, where it differs.
-        bias_initializer: Of the experts' biases.
-        gate_limit: Of gated experts: the gate is cut to at most this before the activation, the other projection to
-            between minus and plus this; None for no limit.
-        up_offset: Of gated experts: added to the other projection, after the cut.
+        shared_intermediate_dim: Width between the layers of the shared expert (DeepSeek, Qwen); None for none.
+        shared_gate: Whether the output of the shared expert is multiplied by `sigmoid(x w)` (Qwen 2).
+        dropout: Rate of the dropout between the activation and the second layer, in [0, 1).
+        kernel_initializer: Initializer of each expert's kernels.
+        output_initializer: Initializer of each expert's last kernel. Default `kernel_initializer`.
+        bias_initializer: Initializer of the experts' biases.
+        gate_limit: In gated experts, `gate(x)` is clipped to at most `gate_limit` before the activation, and `up(x)` to
+            `[-gate_limit, gate_limit]`. None for no limit.
+        up_offset: In gated experts, added to `up(x)` after the clipping.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
         mask: True where a token is real, `(batch, length)`.
-        training: Whether dropout and the load-balancing loss are active.
+        training: Whether dropout, the capacity and the losses are active.
 
     Returns:
         `(batch, length, dim)`.
 
     Raises:
-        ValueError: If a number is out of range, `experts_per_token` is more than `num_experts`, `activation` unknown.
+        ValueError: If a number is out of range, `experts_per_token` is more than `num_experts`, or `activation` is
+            unknown.
 
     Example:
 
@@ -88,10 +88,10 @@ class MixtureOfExperts(keras.layers.Layer):
     (2, 5, 16)
 
     Reference:
-        Shazeer et al. 2017, section 2; Lepikhin et al. 2021 (GShard), section 2.2; Fedus et al. 2022 (Switch), section
-        2.2, equations 2 to 6; dropless blocks after Gale et al. 2023 (MegaBlocks), section 4; sigmoid, bias, shared
-        experts: DeepSeek-AI 2024 (DeepSeek-V3), section 2.1.2, equations 12 to 20; z-loss: Zoph et al. 2022 (ST-MoE),
-        section 3.3, equation 5.
+        Shazeer et al. 2017, "Outrageously Large Neural Networks", section 2; Lepikhin et al. 2021, "GShard", section
+        2.2; Fedus et al. 2022, "Switch Transformers", section 2.2, equations 2 to 6; dropless blocks: Gale et al. 2023,
+        "MegaBlocks", section 4; sigmoid, bias, shared experts: DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2,
+        equations 12 to 20; z-loss: Zoph et al. 2022, "ST-MoE", section 3.3, equation 5.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class MixtureOfExperts(keras.layers.Layer):
                 gated,
                 use_bias,
                 dropout,
-                # not the numbers of the routed experts
+                # seeds other than those of the routed experts
                 kernel_initializer=separate(self.kernel_initializer, 3 * num_experts),
                 output_initializer=self.output_initializer and separate(self.output_initializer, 3 * num_experts),
                 bias_initializer=self.bias_initializer,
@@ -193,8 +193,8 @@ class MixtureOfExperts(keras.layers.Layer):
     def weight_roles(self) -> dict[str, Role]:
         """The roles of its weights, see `layers.roles`: each device has a part of the width of all experts.
 
-        With whole experts on each device, those of all blocks would be sent to all devices: which expert a block is of
-        is known too late to send the rows instead.
+        Whole experts on each device would be slower: the expert of a block is known too late to send rows to devices,
+        so experts would be sent instead.
         """
         columns = {f"{name}_{kind}": COLUMNS for name in ("gate", "up") for kind in ("kernel", "bias")}
         return {**columns, "down_kernel": ROWS, "down_bias": WHOLE, "shared_gate": WHOLE, "dropped_share": WHOLE}
@@ -216,7 +216,7 @@ class MixtureOfExperts(keras.layers.Layer):
                 initializer="zeros",
                 trainable=False,
                 dtype="float32",
-                aggregation="mean",  # of replicas that see different rows
+                aggregation="mean",  # replicas see different rows
             )
 
     def _add_projection(self, name: str, input_dim: int, output_dim: int) -> tuple[Any, Any]:
@@ -260,7 +260,7 @@ class MixtureOfExperts(keras.layers.Layer):
         return ops.reshape(outputs, ops.shape(inputs))
 
     def _in_parts(self, parts: int, tokens: Any, weights: Any, assignments: Any, training: bool | None) -> Any:
-        """The output of the routed experts, where devices have parts of the batch: each part has blocks of its own."""
+        """The output of the routed experts if devices have parts of the batch. Each part has its own blocks."""
 
         def divide(values: Any) -> Any:
             return ops.reshape(values, (*values.shape[:-2], parts, -1, values.shape[-1]))
@@ -272,14 +272,14 @@ class MixtureOfExperts(keras.layers.Layer):
         return ops.reshape(outputs, ops.shape(tokens))
 
     def _capacity(self, num_tokens: Any) -> Any:
-        """Rows of an expert, for a number of tokens that is an integer or a scalar tensor."""
+        """Number of rows of an expert, for a number of tokens that is an integer or a scalar tensor."""
         assignments = self.router.experts_per_token * num_tokens
         if isinstance(assignments, int):
             return math.ceil(self.capacity_factor * assignments / self.num_experts)
         return ops.cast(ops.ceil(self.capacity_factor * ops.cast(assignments, "float32") / self.num_experts), "int32")
 
     def _apply_experts(self, blocks: Any, block_experts: Any, training: bool | None) -> Any:
-        """The expert of each block on its rows: `(..., blocks, rows, dim)` to the same shape."""
+        """The experts applied to the rows of their blocks: `(..., blocks, rows, dim)` to the same shape."""
 
         def project(x: Any, kernel: Any, bias: Any) -> Any:
             if block_experts is not None:
@@ -335,14 +335,16 @@ def _in_blocks(part: tuple[Any, Any]) -> tuple[Any, Any, Any]:
 
 
 def _stacked(initializer: Any, first: int, num_kernels: int) -> Any:
-    """One kernel after the other: initializers would take the first of three axes for a convolution's window.
+    """An initializer of stacked kernels that draws one kernel at a time.
+
+    Initializers would take the first of three axes for the window of a convolution.
 
     Args:
-        initializer: Of one kernel.
-        first: Number of the first kernel among all kernels of the layer, each of which has its own draw.
+        initializer: Initializer of one kernel.
+        first: Index of the first kernel among all kernels of the layer, each of which has its own draw.
         num_kernels: Number of kernels.
     """
-    # seeds are drawn now, as those of all other weights are: values may be made later, in another order
+    # the seeds are drawn now, as for all other weights: values may be drawn later, in another order
     own = [separate(initializer, first + index) for index in range(num_kernels)]
 
     def initialize(shape: Any, dtype: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""How norms are made: by name, or as copies of one."""
+"""Norms made by name, or as copies of a norm."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,11 +22,11 @@ def norm_class(kind: str) -> type[keras.layers.Layer]:
     """Returns the class of a kind of norm.
 
     Args:
-        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch"; or the name under which a norm of your own is
-            registered with Keras, "package>name".
+        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch"; or the name of your own norm that is registered with
+            Keras, "package>name".
 
     Raises:
-        ValueError: If there is none.
+        ValueError: If the kind is unknown.
     """
     if kind in _NORMS:
         return _NORMS[kind]
@@ -44,11 +44,11 @@ def make_norm(kind: str, epsilon: float | None = None, **options: Any) -> keras.
 
     Args:
         kind: The name, see `norm_class`.
-        epsilon: Of the layer, where it has one. Default the layer's own.
-        **options: Further arguments of the layer, `name` and `dtype` among them.
+        epsilon: Epsilon of the layer, ignored by a layer without one. Default that of the layer.
+        **options: Further arguments of the layer, such as `name` and `dtype`.
 
     Raises:
-        ValueError: If there is no such kind.
+        ValueError: If the kind is unknown.
 
     Example:
 
@@ -64,10 +64,10 @@ class NormMaker:
     """Makes norms of the same kind with the same options.
 
     Args:
-        norm: A norm layer, of which copies are made, or a callable without arguments that returns one.
+        norm: A norm layer to copy, or a callable without arguments that returns one.
 
     Raises:
-        ValueError: If it is neither.
+        ValueError: If `norm` is neither.
 
     Example:
 
@@ -94,7 +94,7 @@ class NormMaker:
         return type(self._norm).from_config({**self._norm.get_config(), "name": name, "dtype": dtype})
 
     def serialized(self) -> dict[str, Any]:
-        """Returns the norm that is copied as plain values."""
+        """Returns the configuration of the norm, as plain values."""
         config = serialized_part(self._norm)
         config["config"]["name"] = "norm"  # copies have names of their own
         return config

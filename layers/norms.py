@@ -10,7 +10,7 @@ from layers.roles import WHOLE
 
 
 class LastAxisNorm(keras.layers.Layer):
-    """What the norms over the last axis have in common: an epsilon, statistics in float32, the output dtype."""
+    """Base of the norms over the last axis: an epsilon, statistics in float32, the output dtype."""
 
     # small, and the same on all devices
     weight_role = WHOLE
@@ -21,7 +21,7 @@ class LastAxisNorm(keras.layers.Layer):
             raise ValueError(f"epsilon must be above 0, got {epsilon}.")
         self.epsilon = epsilon
         self.supports_masking = True
-        # Inputs and weights are cast by `_wide` only: a residual stream in float32 is not rounded on its way in.
+        # inputs and weights are cast by `_wide` only, so that a float32 residual stream is not rounded
         self.autocast = False
 
     def _wide(self, x: Any) -> Any:
@@ -36,7 +36,7 @@ class LastAxisNorm(keras.layers.Layer):
 
 
 class FeatureWeightedNorm(LastAxisNorm):
-    """What the norms with a weight for each feature have in common; heads may have weights of their own."""
+    """Base of the norms with a weight for each feature, or for each head and feature."""
 
     def __init__(self, epsilon: float, weight_axes: int, **kwargs: Any) -> None:
         super().__init__(epsilon, **kwargs)
@@ -58,11 +58,11 @@ class LayerNorm(FeatureWeightedNorm):
     Statistics are computed in float32 whatever the policy.
 
     Args:
-        epsilon: Added to the variance.
+        epsilon: Added to the variance, above 0.
         center: Whether there is an offset `beta`.
         scale: Whether there is a factor `gamma`.
-        weight_axes: Number of axes, the last ones, along which `gamma` and `beta` differ: 2 for queries and keys
-            `(batch, length, heads, head_dim)` whose heads have weights of their own.
+        weight_axes: Number of last axes along which `gamma` and `beta` differ, 1 or 2. With 2, each head of queries or
+            keys `(batch, length, heads, head_dim)` has its own weights.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -71,14 +71,14 @@ class LayerNorm(FeatureWeightedNorm):
         The shape of the inputs.
 
     Raises:
-        ValueError: If `epsilon` is not positive or `weight_axes` neither 1 nor 2.
+        ValueError: If `epsilon` is not positive or `weight_axes` is neither 1 nor 2.
 
     Example:
 
     >>> LayerNorm()(keras.ops.convert_to_tensor([[1.0, 3.0]]))  # [[-1, 1]]
 
     Reference:
-        Ba et al. 2016, equations 3 and 4.
+        Ba et al. 2016, "Layer Normalization", equations 3 and 4.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class LayerNorm(FeatureWeightedNorm):
         return ops.cast(outputs, self.compute_dtype)
 
     def _is_joined(self, inputs: Any, training: bool | None) -> bool:
-        """Whether a graph is built that has a kernel for this norm: of inputs, weights and outputs of one type."""
+        """Whether the graph that is being built has a kernel for this norm. It needs one type for all tensors."""
         if self.gamma is None or self.beta is None or self.weight_axes != 1:
             return False
         types = {keras.backend.standardize_dtype(inputs.dtype), self.variable_dtype, self.compute_dtype}
@@ -123,11 +123,11 @@ class RMSNorm(FeatureWeightedNorm):
     Statistics are computed in float32 whatever the policy.
 
     Args:
-        epsilon: Added to the mean square.
-        unit_offset: Whether the factor is `1 + scale` with `scale` starting at zero (Gemma), so that weight decay
-            pulls it to one.
-        use_scale: Whether there is a factor at all.
-        weight_axes: Number of axes, the last ones, along which the factor differs, see `LayerNorm`.
+        epsilon: Added to the mean square, above 0.
+        unit_offset: Whether the factor is `1 + scale`, with `scale` initially zero (Gemma). Weight decay then pulls the
+            factor to one.
+        use_scale: Whether there is a factor.
+        weight_axes: Number of last axes along which the factor differs, 1 or 2, see `LayerNorm`.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -136,7 +136,7 @@ class RMSNorm(FeatureWeightedNorm):
         The shape of the inputs.
 
     Raises:
-        ValueError: If `epsilon` is not positive, `weight_axes` neither 1 nor 2, or `unit_offset` is set without
+        ValueError: If `epsilon` is not positive, `weight_axes` is neither 1 nor 2, or `unit_offset` is set without
             `use_scale`.
 
     Example:
@@ -144,7 +144,7 @@ class RMSNorm(FeatureWeightedNorm):
     >>> RMSNorm()(keras.ops.convert_to_tensor([[3.0, 4.0]]))  # [[0.8485, 1.1314]]
 
     Reference:
-        Zhang and Sennrich 2019, equation 4.
+        Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", equation 4.
     """
 
     def __init__(
@@ -181,13 +181,13 @@ class RMSNorm(FeatureWeightedNorm):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ScaleNorm(LastAxisNorm):
-    """Scaled L2 normalisation with one learned length: `scale * x / max(||x||, epsilon)` over the last axis.
+    """L2 normalisation with one learned factor: `scale * x / max(||x||, epsilon)` over the last axis.
 
-    The length starts at `sqrt(dim)`, where the layer does what `RMSNorm` does at its start. It is computed in float32
-    whatever the policy.
+    The initial `scale` is `sqrt(dim)`, with which the layer equals a new `RMSNorm`. It computes in float32 whatever the
+    policy.
 
     Args:
-        epsilon: Least length that is divided by.
+        epsilon: Smallest divisor, above 0.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -203,7 +203,7 @@ class ScaleNorm(LastAxisNorm):
     >>> ScaleNorm()(keras.ops.convert_to_tensor([[3.0, 4.0]]))  # [[0.8485, 1.1314]]
 
     Reference:
-        Nguyen and Salazar 2019, section 2.2, equation 3.
+        Nguyen and Salazar 2019, "Transformers without Tears", section 2.2, equation 3.
     """
 
     def __init__(self, epsilon: float = 1e-5, **kwargs: Any) -> None:
@@ -216,7 +216,7 @@ class ScaleNorm(LastAxisNorm):
     def call(self, inputs: Any) -> Any:
         x = self._wide(inputs)
         squared_length = ops.sum(ops.square(x), axis=-1, keepdims=True)
-        # The maximum is taken before the root, whose derivative at zero is infinite.
+        # the maximum is taken before the root, because the derivative of the root at zero is infinite
         outputs = x * (self._wide(self.scale) * ops.rsqrt(ops.maximum(squared_length, self.epsilon**2)))
         return ops.cast(outputs, self.compute_dtype)
 
@@ -226,7 +226,7 @@ class DynamicTanh(keras.layers.Layer):
     """An element-wise replacement for a norm: `gamma * tanh(alpha * x) + beta`, without statistics.
 
     Args:
-        alpha: Initial value of the one learned slope.
+        alpha: Initial value of the learned slope, a scalar.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -239,7 +239,7 @@ class DynamicTanh(keras.layers.Layer):
     >>> DynamicTanh()(keras.ops.convert_to_tensor([[1.0, 3.0]]))  # tanh of 0.5 and 1.5: [[0.4621, 0.9051]]
 
     Reference:
-        Zhu et al. 2025, section 4, equation 3.
+        Zhu et al. 2025, "Transformers without Normalization", section 4, equation 3.
     """
 
     # small, and the same on all devices

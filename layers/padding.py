@@ -1,4 +1,4 @@
-"""Padding: positions where a mask is false, whatever their values."""
+"""Padding: positions where a mask is false."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from keras import ops
 
 
 def hide_padding(x: Any, mask: Any) -> Any:
-    """Returns `x` with zeros where `mask` is false. Not a product: padding may hold NaN.
+    """Returns `x` with zeros where `mask` is false, even if `x` holds NaN there.
 
     Args:
         x: `(batch, length, dim)`.
-        mask: True where a position is real, `(batch, length)`; None where all are.
+        mask: True where a position is real, `(batch, length)`; None if all are.
 
     Raises:
         ValueError: If `mask` has another rank.

@@ -1,4 +1,4 @@
-"""Parts that are passed to a layer: how they are serialized, and which options they can be made with."""
+"""Parts that are passed to a layer: their serialization, and the arguments of their constructors."""
 
 import inspect
 from typing import Any
@@ -7,17 +7,17 @@ import keras
 
 
 def serialized_part(part: Any) -> dict[str, Any] | None:
-    """Returns the configuration of a part that is built by the layer that holds it; None for None.
+    """Returns the configuration of a part that the layer that holds it builds; None for None.
 
-    A part that several layers of a model share is one object again when the model is loaded from a file.
+    A part that several layers share is one object again after the model is loaded from a file.
 
     Args:
         part: A layer, or another object with a `get_config` that is registered with Keras.
     """
     if part is None:
         return None
-    # The first time that Keras saves an object it adds the number by which it finds shared ones only later, to a
-    # dictionary that it has copied by then. The second time it is there from the beginning.
+    # Keras finds shared objects by a number. When it saves an object for the first time, it adds the number after it
+    # has copied the configuration. So the object is saved twice: the second result has the number.
     keras.saving.serialize_keras_object(part)
     config = keras.saving.serialize_keras_object(part)
     config.pop("build_config", None)
@@ -27,7 +27,7 @@ def serialized_part(part: Any) -> dict[str, Any] | None:
 def constructor_options(cls: type) -> dict[str, inspect.Parameter]:
     """Returns the arguments of a layer's constructor by name, without those of every Keras layer.
 
-    Arguments of the classes that it is derived from count where it takes any, to hand them on.
+    If the constructor has `**kwargs`, the arguments of its base classes are included.
 
     Args:
         cls: Class of the layer.

@@ -1,4 +1,4 @@
-"""Computing a layer again in the backward pass instead of keeping what it computed."""
+"""Rematerialization: a layer is computed again in the backward pass instead of keeping its intermediate results."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from keras import ops
 
 
 class _Unrounded(keras.layers.Layer):
-    """Copies the values of variables in their own type, whatever layer the reading takes place in."""
+    """Copies the values of variables in their own type, not in the compute dtype of the layer that reads them."""
 
     def __init__(self, variables: list[keras.Variable]) -> None:
         super().__init__(autocast=False)
@@ -19,16 +19,15 @@ class _Unrounded(keras.layers.Layer):
 
 
 def rematerialize(layer: keras.layers.Layer, function: Callable, *tensors: Any) -> Any:
-    """Returns `function(*tensors)`, whose intermediate results are not kept but computed again in the backward pass.
+    """Returns `function(*tensors)`, whose intermediate results are computed again in the backward pass.
 
-    The second computation draws the same random numbers as the first; what the layers write (moving averages, losses)
-    is written once.
+    Both computations draw the same random numbers. Moving averages and losses are updated once.
 
     Args:
         layer: The layer whose variables, and those of its sublayers, `function` uses.
         function: A function of tensors that returns one tensor.
-        tensors: Tensors in floating point. A gradient flows to them and to the variables; other tensors that `function`
-            uses are constants to it.
+        tensors: Floating-point tensors. The gradient flows to them and to the variables. Other tensors that `function`
+            uses are constants.
 
     Reference:
         Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 3.
@@ -45,7 +44,7 @@ def rematerialize(layer: keras.layers.Layer, function: Callable, *tensors: Any) 
         start = [next(rest) if chosen else value for chosen, value in zip(is_float, values, strict=True)]
         scope = keras.StatelessScope(collect_losses=True)
         for variable, value in zip(variables, start, strict=True):
-            # given as `state_mapping`, it would be rounded to the type that the layer computes in
+            # not as `state_mapping`, which would round it to the compute dtype of the layer
             scope.add_update((variable, value))
         with scope:
             before = [scope.get_current_value(variable) for variable in variables]

@@ -1,4 +1,4 @@
-"""What each weight of a layer is for, from which follows how several devices share it."""
+"""The role of each weight of a layer, which determines how several devices share it."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,19 @@ from typing import NamedTuple
 class Role(NamedTuple):
     """How devices may share the weights of a layer.
 
-    A layer says it of all its weights by an attribute `weight_role`, or of its own weights and sublayers, each by its
-    name, by an attribute `weight_roles`.
+    A layer has one role for all its weights in the attribute `weight_role`, or a role for each of its weights and
+    sublayers by name in the attribute `weight_roles`.
 
     Args:
-        name: "columns": the outputs of a projection are shared, as those of queries, keys, values, gate and up.
-            "rows": its inputs are, as those of the output of attention and of down; what is then added up is whole.
-            "vocabulary": the tokens of an embedding are, or of a projection to logits ("output_vocabulary").
-            "whole": each device has all of it: norms, positions, and what is small.
-        parts: Number of equal parts that must stay whole: heads. None for any.
-        else_whole: Whether each device has all of it where the devices do not divide the parts, as with fewer heads of
-            keys and values than devices; otherwise that is an error.
-        where: What the parts are, for the error.
+        name: What is divided among the devices. "columns": the outputs of a projection, as in the query, key, value,
+            gate and up projections. "rows": the inputs of a projection, as in the output projection of attention and
+            the down projection; its results are summed over devices. "vocabulary": the tokens of an embedding.
+            "output_vocabulary": the tokens of a projection to logits. "whole": nothing, each device has all of it, as
+            with norms, positions and small weights.
+        parts: Number of equal parts, such as heads, that must not be divided. None for any division.
+        else_whole: Whether each device has the whole weight if the number of devices does not divide `parts`, as with
+            fewer key-value heads than devices. If False, this is an error.
+        where: Name of the parts, for the error message.
 
     Reference:
         Shoeybi et al. 2019, "Megatron-LM", section 3 (columns, then rows).

@@ -1,4 +1,4 @@
-"""Which experts a token is sent to, and what keeps their loads balanced."""
+"""The router of a mixture of experts: the choice of experts, and the balance of their loads."""
 
 from typing import Any
 
@@ -13,42 +13,43 @@ SCORINGS = ("softmax", "sigmoid")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class Router(keras.layers.Layer):
-    """Sends each token to the experts that it finds best.
+    """Chooses the experts of each token, and their weights.
 
-    With `p = softmax(W x)`, or `sigmoid(W x)` of each expert on its own, K are the `experts_per_token` experts of the
-    highest `p_e`, with weights `p_e`, or `p_e / sum_{j in K} p_j` with `normalize_weights`. With `bias_update_rate` K
-    are the experts of the highest `p_e + b_e`, while the weights stay as they are; at each training step the bias b of
-    an expert with more than the mean load falls by this rate and that of one with less rises.
+    * Scores: `p = softmax(W x)`, or `p = sigmoid(W x)` for each expert separately.
+    * Choice: the set K of the `experts_per_token` experts with the highest `p_e`. With `bias_update_rate`, those with
+      the highest `p_e + b_e`. At each training step the bias `b_e` falls by this rate if the expert has more than the
+      mean load, and rises by it if the expert has less.
+    * Weights: `p_e`, or `p_e / sum_{j in K} p_j` with `normalize_weights`. The bias does not enter them.
+    * Groups: with `expert_groups`, consecutive experts form groups, and K is chosen from the `groups_per_token` best
+      groups. The score of a group is its highest `p_e` with "softmax", and the sum of its two highest with "sigmoid".
+      The biases are added first.
 
-    With `expert_groups` the experts are in groups, one after the other, and a token is sent to experts of its
-    `groups_per_token` best groups alone: those with the best expert of "softmax", or with the two best of "sigmoid".
-
-    Probabilities that differ little decide who computes what: give it a dtype of at least float32.
+    Small differences of the scores decide the choice, so use a dtype of at least float32.
 
     Args:
         num_experts: Number of experts.
-        experts_per_token: k.
+        experts_per_token: Number of experts of each token, from 1 to `num_experts`.
         scoring: "softmax" or "sigmoid".
-        normalize_weights: Whether the weights of the chosen experts are made to sum to one, which makes those of
-            "softmax" the softmax over the logits of the chosen (Mixtral, gpt-oss). Default: where a token has more than
-            one expert. (With one, the weight would be the constant 1 and the router learn nothing.)
+        normalize_weights: Whether the weights of the chosen experts sum to one. With "softmax" they are then the
+            softmax over the logits of the chosen experts (Mixtral, gpt-oss). Default: True for more than one expert per
+            token. With one expert the weight would always be 1, and the router would not learn.
         weight_scale: Factor on the weights.
-        expert_groups, groups_per_token: Number of groups of experts, and of those of a token; None for no groups.
-        bias_update_rate: Step of the bias; 0 for a bias that is kept as it is; None for no bias.
-        load_balance_weight: Factor of the loss `num_experts * sum_e f_e P_e`, where `f_e` is the share of assignments
-            that goes to expert e and `P_e` the mean of `p_e` (of sigmoids: divided by their sum over all experts), so
-            that the loss is this factor at perfect balance; 0 for none.
-        z_loss_weight: Factor of the loss `mean(logsumexp(W x)^2)`, which keeps the logits small; 0 for none.
+        expert_groups, groups_per_token: Number of groups of experts, and of groups of each token; None for no groups.
+        bias_update_rate: Step of the bias; 0 for a constant bias; None for no bias.
+        load_balance_weight: Factor of the loss `num_experts * sum_e f_e P_e`, where `f_e` is the fraction of
+            assignments to expert e and `P_e` the mean of `p_e` (sigmoids are divided by their sum over all experts).
+            The loss equals this factor at perfect balance. 0 for no loss.
+        z_loss_weight: Factor of the loss `mean(logsumexp(W x)^2)`, which keeps the logits small. 0 for no loss.
         use_bias: Whether a learned bias is added to the logits `W x`.
 
     Call arguments:
         inputs: `(tokens, dim)`.
-        padding_mask: True where a token is real, `(tokens, 1)`; None where all are.
-        training: Whether losses are added and the bias is moved.
+        padding_mask: True where a token is real, `(tokens, 1)`; None if all are.
+        training: Whether losses are added and the bias is updated.
 
     Returns:
-        The weights of each token's experts, best first, `(tokens, experts_per_token)`; and integers `(choice, token,
-        expert)`, 1 where an assignment is: first choices come before second ones, padding has none.
+        The weights `(tokens, experts_per_token)` of each token's experts, best first. And the assignments, integers
+        `(choice, token, expert)`: 1 if the expert is this choice of the token, else 0. Padding has no assignments.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -126,7 +127,7 @@ class Router(keras.layers.Layer):
                 shape=(self.num_experts,),
                 initializer="zeros",
                 trainable=False,
-                aggregation="mean",  # of replicas that see different rows
+                aggregation="mean",  # replicas see different rows
             )
 
     def call(self, inputs: Any, padding_mask: Any = None, training: bool | None = None) -> tuple[Any, Any]:
@@ -144,7 +145,7 @@ class Router(keras.layers.Layer):
         return weights, assignments
 
     def _choose(self, scores: Any) -> tuple[Any, Any]:
-        """Weights and numbers of each token's experts, `(tokens, experts_per_token)`, best first."""
+        """Weights and indices of each token's experts, `(tokens, experts_per_token)`, best first."""
         balanced = scores if self.balance_bias is None else scores + self.balance_bias
         if self.expert_groups is not None:
             balanced = self._in_best_groups(balanced)
@@ -156,7 +157,7 @@ class Router(keras.layers.Layer):
         return (weights if self.weight_scale == 1.0 else self.weight_scale * weights), experts
 
     def _in_best_groups(self, scores: Any) -> Any:
-        """Scores with minus infinity for experts of other groups."""
+        """The scores, with minus infinity for experts outside of the best groups."""
         grouped = ops.reshape(scores, (-1, self.expert_groups, self.num_experts // self.expert_groups))
         best, _ = ops.top_k(grouped, 1 if self.scoring == "softmax" else min(2, grouped.shape[-1]))
         _, groups = ops.top_k(ops.sum(best, axis=-1), self.groups_per_token)
@@ -202,13 +203,13 @@ class Router(keras.layers.Layer):
 def check_groups(
     num_experts: int, experts_per_token: int, expert_groups: int | None, groups_per_token: int | None
 ) -> None:
-    """Checks that experts are in groups of one size, and that the groups of a token have enough of them.
+    """Checks that groups of experts have equal sizes, and that the groups of a token have enough experts.
 
     Args:
         num_experts, experts_per_token, expert_groups, groups_per_token: As for `MixtureOfExperts`.
 
     Raises:
-        ValueError: If they are not, or have not.
+        ValueError: If one of these conditions does not hold.
     """
     if expert_groups is None:
         if groups_per_token is not None:

@@ -11,17 +11,18 @@ from layers.fusion import update_slice
 class CacheLayout:
     """The layout of a key-value cache of one attention layer: which slot holds which entry.
 
-    Entries are numbered in the order of writing, each row for itself. A cache is a plain tree of tensors with the batch
-    on axis 0: writing returns a new one, so that any loop can carry it, and a compiler that sees the old one die
-    updates it in place. The index of a write is a scalar, the same for all rows, or one number per row `(batch,)`, for
-    texts that come and go while others go on. New entries of rows that have fewer than others are padded on the right;
-    what is beyond the `count` of a row never counts as written.
+    A cache is a dictionary of tensors with the batch on axis 0. Writing returns a new cache, so that any loop can carry
+    it; a compiler updates it in place if the old one is not used again.
 
-    A layout of your own derives from this class and overrides `make`, `write` and `entries`, and `extend` where new
-    queries must see what the new keys overwrite.
+    Entries are numbered in the order of writing, separately for each row. The index of a write is a scalar for all rows
+    or one number per row, `(batch,)`; with one per row, texts can start and end at different steps. Rows with fewer new
+    entries than others are padded on the right. Entries beyond the `count` of a row do not count as written.
+
+    To add a layout, derive a class and override `make`, `write` and `entries`. Override `extend` too if new queries
+    must see entries that the new keys overwrite.
     """
 
-    # Whether slot i holds entry i, so that a mask of slots has a meaning.
+    # Whether slot i holds entry i. Only then can a padding mask name slots.
     slots_in_order = True
 
     def make(
@@ -30,8 +31,8 @@ class CacheLayout:
         """Returns an empty cache.
 
         Args:
-            batch_size: Rows, an integer or an integer tensor.
-            capacity: Number of entries that are written at most, an integer or an integer tensor.
+            batch_size: Number of rows, an integer or an integer tensor.
+            capacity: Largest number of entries that will be written, an integer or an integer tensor.
             num_heads: Number of key-value heads.
             head_dim: Width of a key head.
             value_head_dim: Width of a value head.
@@ -47,7 +48,7 @@ class CacheLayout:
         }
 
     def num_slots(self, capacity: Any) -> Any:
-        """Number of slots of a cache for `capacity` entries."""
+        """Returns the number of slots of a cache for `capacity` entries."""
         return capacity
 
     def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
@@ -58,10 +59,10 @@ class CacheLayout:
             key: New keys `(batch, num_heads, new, head_dim)`.
             value: New values `(batch, num_heads, new, value_head_dim)`.
             index: Number of entries written before, a scalar or `(batch,)`.
-            count: Number of new entries of each row, `(batch,)`; None for all. Those after them are padding.
+            count: Number of new entries of each row, `(batch,)`, the others being padding; None if all count.
 
         Raises:
-            ValueError: If the new entries do not fit, as far as it is known: `index` may be a tensor without a value.
+            ValueError: If the new entries do not fit. A symbolic `index` cannot be checked.
         """
         raise NotImplementedError
 
@@ -69,7 +70,7 @@ class CacheLayout:
         """Returns the number of the entry that each slot holds after `index` entries were written.
 
         Args:
-            cache: The cache, of which only the shape matters.
+            cache: The cache. Only its shapes are used.
             index: A scalar or `(batch,)`.
 
         Returns:
@@ -85,8 +86,8 @@ class CacheLayout:
         Args: as for `write`.
 
         Returns:
-            Keys, values, the number of the entry of each, and the new cache. What is not written yet must have a number
-            that hides it: one after the new entries, or one so far below zero that no position makes up for it.
+            Keys, values, the entry number of each key, and the new cache. Empty slots must have a number that hides
+            them: one after the new entries, or one far below zero.
         """
         cache = self.write(cache, key, value, index, count)
         return cache["key"], cache["value"], self.entries(cache, index + ops.shape(key)[2]), cache
@@ -117,7 +118,7 @@ class WholeCache(CacheLayout):
     def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
         _check_room(cache["key"].shape[2], key.shape[2], index)
         slots = ops.arange(ops.shape(cache["key"])[2])
-        # padding of a full row falls beyond the last slot; what it leaves in others is overwritten before it is seen
+        # Padding of a full row falls beyond the last slot. Padding of other rows is overwritten before it is seen.
         if not _per_row(index):
             return _write_slots(cache, key, value, index)
         if key.shape[2] == 1:
@@ -133,18 +134,18 @@ class WholeCache(CacheLayout):
         self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None
     ) -> tuple[Any, Any, Any, dict[str, Any]]:
         cache = self.write(cache, key, value, index, count)
-        # a slot that is not written yet would hold a later entry: order alone hides it
+        # an empty slot has the number of a later entry, so the causal order hides it
         return cache["key"], cache["value"], ops.arange(ops.shape(cache["key"])[2]), cache
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RollingCache(CacheLayout):
-    """Keeps the last entries, overwritten in turn: entry i is in slot `i % slots`.
+    """Keeps the last entries: entry i is in slot `i % slots`, where it overwrites an older one.
 
-    For a sliding window decoding then takes the same memory however long the text gets.
+    With a sliding window, decoding then takes the same memory for a text of any length.
 
     Args:
-        window: Number of entries that a query sees, itself included.
+        window: Number of entries that a query sees, its own included.
 
     Raises:
         ValueError: If `window` is no integer of at least 1.
@@ -174,9 +175,9 @@ class RollingCache(CacheLayout):
         slots, new = ops.shape(cache["key"])[2], key.shape[2]
         if isinstance(slots, int) and slots < self.window:
             _check_room(slots, new, index)
-        if new == 1:  # also where it is padding: the slot that it falls on is out of the window of all later queries
+        if new == 1:  # padding too may be written: its slot is outside the window of all later queries
             return _write_slots(cache, key, value, index % slots)
-        # each slot takes the last entry that falls on it, from the new ones or, where there is none, from itself
+        # each slot takes the last new entry that falls on it, or keeps its own if there is none
         entries = self.entries(cache, index + (ops.shape(key)[2] if count is None else count))
         sources = ops.where(entries >= _column(index), slots + entries - _column(index), ops.arange(slots))
         return _picked(cache, key, value, sources)
@@ -205,19 +206,19 @@ class RollingCache(CacheLayout):
 
 
 def layout_for(window: tuple[int | None, int | None] | None) -> CacheLayout:
-    """Returns the layout that suits a window `(left, right)`: rolling where it has a limit to the left."""
+    """Returns a rolling layout for a window `(left, right)` with a limit on the left, else a whole one."""
     return WholeCache() if window is None or window[0] is None else RollingCache(window[0] + 1)
 
 
 def count_new(positions: Any, index: Any) -> Any:
-    """Returns how many new entries each row has before its padding on the right, which breaks the order of positions.
+    """Returns how many new entries each row has before its padding, where positions stop being consecutive.
 
     Args:
         positions: Positions of the new entries, `(length,)` or `(batch, length)`; None for no padding.
         index: Number of entries before.
 
     Returns:
-        Integers `(batch,)`; None with an index for all rows, which go on together, padding or not.
+        Integers `(batch,)`; None with one index for all rows, as padding then counts as an entry.
     """
     if positions is None or not _per_row(index):
         return None
@@ -226,7 +227,7 @@ def count_new(positions: Any, index: Any) -> Any:
 
 
 def _empty_far_back(entries: Any) -> Any:
-    """Numbers of entries, with those of empty slots so low that they are out of every window and before every text."""
+    """Entry numbers, with those of empty slots so low that they are outside every window."""
     return ops.where(entries < 0, -(2**30), entries)
 
 
@@ -266,7 +267,7 @@ def _write_slots(cache: dict[str, Any], key: Any, value: Any, first: Any) -> dic
 
 
 def _picked(cache: dict[str, Any], key: Any, value: Any, sources: Any) -> dict[str, Any]:
-    """A cache whose slots are picked, `(slots,)` or `(batch, slots)`, from the old slots and the new entries after."""
+    """A cache with slots picked by `sources`, `(slots,)` or `(batch, slots)`: old slots, then the new entries."""
     joined = _joined(cache, key, value)
     if len(sources.shape) == 1:
         return {name: ops.take(entry, sources, axis=2) for name, entry in joined.items()}

@@ -1,4 +1,4 @@
-"""What `MultiHeadAttention` is made with and called with: checks, and the mask that a call describes."""
+"""Checks of the arguments of `MultiHeadAttention`, and the mask that its call arguments describe."""
 
 import inspect
 from typing import Any
@@ -18,13 +18,13 @@ NORM_SCOPES = ("head", "width")
 
 
 def check_configuration(layer: Any) -> None:
-    """Checks the choices that a `MultiHeadAttention` was made with, which it holds as attributes.
+    """Checks the constructor arguments of a `MultiHeadAttention`, which it holds as attributes.
 
     Args:
         layer: The layer.
 
     Raises:
-        ValueError: If one is out of range or does not go with another.
+        ValueError: If an argument is out of range, or two of them exclude each other.
     """
     for name in ("num_heads", "head_dim", "num_key_value_heads", "value_head_dim"):
         value = getattr(layer, name)
@@ -98,7 +98,7 @@ def _check_latents(layer: Any) -> None:
 
 
 def _check_path(layer: Any) -> None:
-    """A path is a preference, but one that no call could follow is a mistake."""
+    """Raises if no call could take the path; otherwise a path is a preference."""
     path = layer.preferred_path
     if path not in ("auto", *PATHS):
         raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}.")
@@ -183,15 +183,15 @@ def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
 
 
 def to_tensor(name: str, x: Any, *shapes: tuple, broadcast: bool = False, kind: str = "") -> Any:
-    """Returns `x` as a tensor of one of `shapes`, whose sizes are None where they are not known; None for None.
+    """Returns `x` as a tensor of one of `shapes`; None for None.
 
     Args:
         name: Name of the argument.
         x: Its value.
-        shapes: The shapes that are allowed.
-        broadcast: Whether sizes of 1 are allowed for any other.
+        shapes: The allowed shapes, with None for sizes that are not known.
+        broadcast: Whether a size of 1 is allowed in place of any other.
         kind: "int" for integers, which become int32; "mask" for booleans or integers, which become booleans (zero is
-            false); empty for anything.
+            false); empty for any type.
 
     Raises:
         ValueError: If it has another shape or type.
@@ -216,7 +216,7 @@ def to_tensor(name: str, x: Any, *shapes: tuple, broadcast: bool = False, kind: 
 
 
 def to_positions(inputs: Any, positions: Any, cache_index: Any) -> tuple[Any, Any]:
-    """Returns where the queries of a call stand, and the number of cached entries before them.
+    """Returns the positions of the queries of a call, and the number of cached entries before them.
 
     Args:
         inputs: `(batch, length, width)`.
@@ -224,7 +224,7 @@ def to_positions(inputs: Any, positions: Any, cache_index: Any) -> tuple[Any, An
         cache_index: An integer, or an integer tensor, a scalar or `(batch,)`, or None.
 
     Returns:
-        Both as int32 tensors, an index that is a Python integer and None as they are.
+        Both as int32 tensors. None stays None, and an index that is a Python integer stays one.
 
     Raises:
         ValueError: If one has another shape or type.
@@ -259,8 +259,8 @@ def mask_of_call(
         key: `(batch, key_value_heads, key_length, head_dim)`.
         query_positions: `(length,)` or `(batch, length)`; None for 0, 1, 2, ...
         key_positions: `(key_length,)` or `(batch, key_length)`, likewise.
-        started: Whether keys at positions below zero are hidden: padding on the left, and empty slots of a cache.
-        keras_mask: What Keras knows of the keys, `(batch, key_length)`.
+        started: Whether keys at positions below zero are hidden: left padding and empty slots of a cache.
+        keras_mask: Keras's mask of the keys, `(batch, key_length)`.
         padding_mask, attention_mask, segment_ids, memory_segment_ids, prefix_length: Call arguments of the layer.
 
     Raises:

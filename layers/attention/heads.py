@@ -23,7 +23,7 @@ class Heads:
         return NO_POSITION if self.layer.position is None else self.layer.position
 
     def widths(self) -> dict[str, int]:
-        """Widths of the results of the projections."""
+        """The output widths of the projections."""
         layer = self.layer
         return {
             "query": layer.num_heads * layer.head_dim,
@@ -32,11 +32,11 @@ class Heads:
         }
 
     def build_queries(self, inputs_shape: tuple) -> None:
-        """Builds what makes queries of inputs of this shape."""
+        """Builds the query projection for inputs of this shape."""
         self.layer.query_projection.build(inputs_shape)
 
     def build_memory(self, memory_shape: tuple) -> None:
-        """Builds what makes keys and values of a memory of this shape, unless it is built."""
+        """Builds the key and value projections for a memory of this shape, unless they are built."""
         for projection in (self.layer.key_projection, self.layer.value_projection):
             if not projection.built:
                 projection.build(memory_shape)
@@ -65,7 +65,7 @@ class Heads:
         return norm(x) if norm is not None and scope == "head" else x
 
     def cached_sizes(self) -> dict[str, int]:
-        """Number and widths of what a cache holds of each position."""
+        """Number of heads and widths of what a cache holds for each position."""
         layer = self.layer
         return {
             "num_heads": layer.num_key_value_heads,
@@ -74,13 +74,13 @@ class Heads:
         }
 
     def to_cache(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
-        """Returns what a cache holds of a memory, in place of keys and values."""
+        """Returns what a cache holds for a memory: here its keys and values."""
         return self.keys_and_values(memory, prepared)
 
     def of_cache(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
-        """Returns queries, keys and values that give the scores, of queries and what a cache holds."""
+        """Returns the queries, keys and values of attention, from queries and the contents of a cache."""
         return query, key, value
 
     def results_of_cache(self, heads: Any) -> Any:
-        """Returns heads `(batch, heads, length, value_head_dim)` of weighted means of values of `of_cache`."""
+        """Returns heads `(batch, heads, length, value_head_dim)` from weighted means of the values of `of_cache`."""
         return heads

@@ -1,4 +1,4 @@
-"""Heads of attention that are made of latents, narrow projections that all heads share (DeepSeek)."""
+"""Attention heads that are projected from latents, narrow vectors that all heads share (DeepSeek)."""
 
 from typing import Any
 
@@ -13,15 +13,15 @@ from layers.roles import WHOLE
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class Latents(keras.layers.Layer):
-    """The latents that attention makes its heads of: narrow normed projections of the inputs, the same for all heads.
+    """The latents of multi-head latent attention: narrow, normed projections of the inputs that all heads share.
 
     Args:
-        dim: Width of the latent that keys and values are made of.
-        shared_key_dim: Width of the last part of all keys, which comes from the inputs themselves and is the same for
-            all heads: the one that rotary positions turn.
-        query_dim: Width of the latent that queries are made of; None to make them of the inputs.
+        dim: Width of the latent that keys and values are projected from.
+        shared_key_dim: Width of the part of the keys that all heads share, the last features of each key. It is
+            projected from the inputs, and rotary positions rotate it.
+        query_dim: Width of the latent that queries are projected from; None to project them from the inputs.
         use_bias: Whether the projections to the latents and the shared key have biases.
-        epsilon: Of the norms of the latents.
+        epsilon: Epsilon of the norms of the latents.
         kernel_initializer: Initializer of the projections.
 
     Raises:
@@ -30,7 +30,7 @@ class Latents(keras.layers.Layer):
     Example:
 
     >>> attention = MultiHeadAttention(8, 48, value_head_dim=32, latents=Latents(64, shared_key_dim=16), causal=True)
-    >>> attention.make_cache(1, 100)["key"].shape  # what 8 heads share
+    >>> attention.make_cache(1, 100)["key"].shape  # one latent for all 8 heads
     (1, 1, 100, 64)
 
     Reference:
@@ -78,7 +78,7 @@ class Latents(keras.layers.Layer):
         return RMSNorm(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
 
     def build_queries(self, inputs_shape: tuple) -> tuple:
-        """Builds the projections of queries to latents; returns the shape of the result of `of_queries`."""
+        """Builds the projection of queries to latents, and returns the shape of the result of `of_queries`."""
         if self.query_latent is None:
             return inputs_shape
         self.query_latent.build(inputs_shape)
@@ -87,7 +87,7 @@ class Latents(keras.layers.Layer):
         return shape
 
     def build_memory(self, memory_shape: tuple) -> tuple:
-        """Builds the projections of a memory to latents, if needed; returns the shape of the latents."""
+        """Builds the projections of a memory to latents if needed, and returns the shape of the latents."""
         shape = (*memory_shape[:-1], self.dim)
         for layer, its_shape in (
             (self.latent, memory_shape),
@@ -100,7 +100,7 @@ class Latents(keras.layers.Layer):
         return shape
 
     def of_queries(self, inputs: Any) -> Any:
-        """Returns the latents of queries, or the inputs without such latents, `(batch, length, query_dim or width)`."""
+        """Returns the latents of queries, `(batch, length, query_dim)`; the inputs if `query_dim` is None."""
         return inputs if self.query_latent is None else self.query_latent_norm(self.query_latent(inputs))
 
     def of_memory(self, memory: Any) -> tuple[Any, Any]:
@@ -120,11 +120,10 @@ class Latents(keras.layers.Layer):
 
 
 class LatentHeads(Heads):
-    """Queries, keys and values of latents, see `Latents`. A cache holds the latents, the same for all heads.
+    """Queries, keys and values projected from latents, see `Latents`. A cache holds the latents.
 
-    With a cache the matrices that make keys of latents are applied to the queries, and those that make values to the
-    results: attention then has one key-value head, the latent, and costs nothing for all the keys and values that are
-    never made.
+    With a cache, keys and values are never computed. The key projection is applied to the queries instead, and the
+    value projection to the weighted means. Attention then has one key-value head, the latent.
     """
 
     def widths(self) -> dict[str, int]:
@@ -133,7 +132,7 @@ class LatentHeads(Heads):
 
     @property
     def own_dim(self) -> int:
-        """Width of the part of a key that each head has for itself."""
+        """Width of the part of a key that differs between heads."""
         return self.layer.head_dim - self.layer.latents.shared_key_dim
 
     def build_queries(self, inputs_shape: tuple) -> None:
@@ -164,7 +163,7 @@ class LatentHeads(Heads):
 
     def to_cache(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
         latent, shared = self.layer.latents.of_memory(memory)  # (batch, memory_length, ...)
-        # the encoding takes whole keys; of these, it turns the shared part
+        # the encoding takes whole keys, of which it rotates the shared part
         shared = ops.pad(shared, ((0, 0), (0, 0), (self.own_dim, 0)))
         shared = self.encoding.on_keys(ops.expand_dims(shared, 2), prepared)[..., self.own_dim :]
         return ops.expand_dims(latent, 1), ops.transpose(shared, (0, 2, 1, 3))
@@ -174,7 +173,7 @@ class LatentHeads(Heads):
         own, shared = ops.split(query, [self.own_dim], axis=-1)
         matrix = self._matrix(layer.key_projection, self.own_dim, query.dtype)
         queries, keys, values = [ops.einsum("bhld,chd->bhlc", own, matrix), shared], [key, value], [key]
-        # biases are the rows of these matrices for a further entry of the latents, which is always 1
+        # a bias is one more row of its matrix, for a further feature of the latents that is always 1
         one = ops.ones_like(key[..., :1])
         if layer.key_projection.bias is not None:
             queries.append(
@@ -198,7 +197,7 @@ class LatentHeads(Heads):
         return ops.cast(ops.reshape(projection.bias, (self.layer.num_heads, 1, width)), dtype)
 
     def _matrix(self, projection: Dense, width: int, dtype: str) -> Any:
-        """The matrix of a projection, `(latent_dim, heads, width)`; what it makes of unit vectors where it is coded."""
+        """The matrix of a projection, `(latent_dim, heads, width)`. A quantized one is computed from unit vectors."""
         if projection.quantization_mode is None:
             matrix = projection.updated_kernel()
         else:

@@ -1,8 +1,8 @@
 """Which query may see which key, described rather than stored.
 
-An attention mask of a sequence of n tokens has n * n entries, and nearly always follows from a few short facts: the
-order of time, a window, the padding, the segments of a packed row. `AttentionMask` keeps these facts. Each way of
-computing attention (`layers.attention.kernels`) asks only for the piece of the matrix that it is working on.
+The attention mask of n tokens has n * n entries. It nearly always follows from a few short facts: causal order, a
+window, padding, the segments of a packed row. `AttentionMask` keeps these facts. Each attention path
+(`layers.attention.kernels`) asks only for the part of the matrix that it is working on.
 """
 
 import dataclasses
@@ -16,29 +16,28 @@ from layers.attention.runs import larger, pad_axis, smaller, take_run
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class AttentionMask:
-    """A description of an attention mask; a key is visible to a query when every condition given holds.
+    """A description of an attention mask. A key is visible to a query if all given conditions hold.
 
     Conditions on order compare *positions*. By default the position of a query or key is its index. Pass
-    `query_positions` where that does not hold, as in cached decoding (one query, at position 17, against 32 stored
-    keys). In packed rows leave the positions out: the segment ids keep the texts apart and differences of indices
-    are right within each.
+    `query_positions` if it is not, as in cached decoding (one query, at position 17, with 32 stored keys). Packed rows
+    need no positions: the segment ids separate the texts, and differences of indices are right within each text.
 
     Args:
-        causal: Whether a query sees only keys at its own position and before (Vaswani et al. 2017, section 3.2.3).
-        window: Pair `(left, right)`: a query at position i sees keys from i - left to i + right, both included;
-            `None` in the pair means no limit on that side. With `causal`, nothing right of i is seen anyway. An integer
-            n is `(n, n)`.
-        block_size: Positions are cut into blocks of this many; a query sees keys of its own block only.
-        prefix_length: Integers `(batch,)`. Keys at positions below it are visible to every query in spite of
-            `causal` (prefix language models, Raffel et al. 2020, section 3.2.1). Window, blocks, padding and
-            segments still hold for them.
+        causal: Whether a query sees only keys at its own and earlier positions (Vaswani et al. 2017, section 3.2.3).
+        window: Pair `(left, right)`: a query at position i sees keys from i - left to i + right, both included.
+            `None` in the pair means no limit on that side. With `causal`, no key after i is seen. An integer n stands
+            for `(n, n)`.
+        block_size: Number of positions in a block. A query sees keys of its own block only.
+        prefix_length: Integers `(batch,)`. Keys at lower positions are visible to every query in spite of `causal`
+            (prefix language models, Raffel et al. 2020, section 3.2.1). Window, blocks, padding and segments still
+            apply to them.
         query_positions: Integers `(query_length,)` or `(batch, query_length)`.
         key_positions: Integers `(key_length,)` or `(batch, key_length)`.
         key_padding_mask: Booleans `(batch, key_length)`, true where a key is a real token.
         query_segment_ids: Integers `(batch, query_length)`. A query sees keys of its own segment only.
-        key_segment_ids: Integers `(batch, key_length)`. Both or neither must be given.
-        allowed: Booleans `(query_length, key_length)`, `(batch, query_length, key_length)` or
-            `(batch, heads, query_length, key_length)` (sizes of 1 broadcast): any further condition.
+        key_segment_ids: Integers `(batch, key_length)`. Must be given exactly when `query_segment_ids` are.
+        allowed: Any further condition, true where a key is visible: booleans `(query_length, key_length)`,
+            `(batch, query_length, key_length)` or `(batch, heads, query_length, key_length)`. Sizes of 1 broadcast.
 
     Raises:
         ValueError: If a window or block size is out of range, or a tensor has the wrong rank or type.
@@ -96,23 +95,23 @@ class AttentionMask:
 
     @property
     def uses_order(self) -> bool:
-        """Whether the mask compares positions at all."""
+        """Whether the mask has a condition on positions."""
         return self.causal or self.window is not None or self.block_size is not None
 
     @property
     def default_positions(self) -> bool:
-        """Whether positions are plain indices."""
+        """Whether positions are the indices."""
         return self.query_positions is None and self.key_positions is None
 
     def sees_something(self, query_length: Any, key_length: Any) -> bool:
-        """Whether it is certain, without looking at any tensor, that each query sees at least one key.
+        """Returns whether each query surely sees at least one key, judged without reading any tensor.
 
         Args:
             query_length: Number of queries, an int or a scalar tensor.
-            key_length: Number of keys, likewise; at least one.
+            key_length: Number of keys, at least one, an int or a scalar tensor.
 
         Returns:
-            True if it is certain, False if there may be rows without a visible key.
+            True if it is certain, False if a query may see no key.
         """
         if self.key_padding_mask is not None or self.allowed is not None:
             return False
@@ -122,25 +121,25 @@ class AttentionMask:
             return False
         if self.window is None and self.block_size is None and self.query_segment_ids is None:
             return True  # at most causal: key 0 is visible to every query
-        # Every other condition lets a query see the key at its own index, where there is one.
+        # with every other condition a query sees the key at its own index, if there is one
         both_known = isinstance(query_length, int) and isinstance(key_length, int)
         return query_length is key_length or (both_known and query_length <= key_length)
 
     @property
     def bounded_by_index(self) -> bool:
-        """Whether indices alone, without any tensor, tell which keys a query cannot see."""
+        """Whether indices alone, without any tensor, rule out keys that a query cannot see."""
         return self.uses_order and self.default_positions and self.prefix_length is None
 
     def key_range(self, first_query: Any, last_query: Any, key_length: Any) -> Any:
-        """The range of keys that a run of queries may see, judged by order alone.
+        """Returns the range of keys that a run of queries may see, judged by the conditions on order alone.
 
         Args:
             first_query: Index of the first query, an int or a scalar tensor.
-            last_query: Index of the last query (included), likewise.
-            key_length: Number of keys, likewise.
+            last_query: Index of the last query, included, an int or a scalar tensor.
+            key_length: Number of keys, an int or a scalar tensor.
 
         Returns:
-            Index of the first key and index after the last. There are none if the latter is not the larger one.
+            Index of the first key, and index after the last. The range is empty unless the second is larger.
         """
         if not self.bounded_by_index:
             return 0, key_length
@@ -158,11 +157,11 @@ class AttentionMask:
         return first, last
 
     def padded(self, more_queries: Any, more_keys: Any) -> "AttentionMask":
-        """The same mask for longer sequences; its values for the added queries and keys have no meaning.
+        """Returns the mask for longer sequences; its values for the added queries and keys have no meaning.
 
         Args:
-            more_queries: Number of further queries, an int or a scalar tensor.
-            more_keys: Number of further keys, likewise.
+            more_queries: Number of added queries, an int or a scalar tensor.
+            more_keys: Number of added keys, an int or a scalar tensor.
         """
 
         def longer(x: Any, more: Any, axis: Any = -1) -> Any:
@@ -179,15 +178,15 @@ class AttentionMask:
         )
 
     def positions_of_queries(self, query_length: Any, query_start: Any = 0) -> Any:
-        """Positions `(query_length,)` or `(batch, query_length)` of a run of queries."""
+        """Returns the positions of a run of queries, `(query_length,)` or `(batch, query_length)`."""
         return _run_of_positions(self.query_positions, query_start, query_length)
 
     def positions_of_keys(self, key_length: Any, key_start: Any = 0) -> Any:
-        """Positions `(key_length,)` or `(batch, key_length)` of a run of keys."""
+        """Returns the positions of a run of keys, `(key_length,)` or `(batch, key_length)`."""
         return _run_of_positions(self.key_positions, key_start, key_length)
 
     def materialize(self, query_length: Any, key_length: Any, query_start: Any = 0, key_start: Any = 0) -> Any:
-        """The piece of the mask for a run of queries and a run of keys.
+        """Returns the part of the mask for a run of queries and a run of keys.
 
         Args:
             query_length: Number of queries in the run, an int or a scalar tensor.
@@ -230,19 +229,19 @@ class AttentionMask:
         key_padding: Any = None,
         allowed: Any = None,
     ) -> Any:
-        """The conditions of this mask on tensors that broadcast against each other, in any layout.
+        """Returns where all conditions of the mask hold, for tensors in any layout that broadcast against each other.
 
         Args:
-            query_positions: Positions of queries; needed if the mask compares positions.
-            key_positions: Positions of keys; likewise.
+            query_positions: Positions of queries; needed if the mask has a condition on positions.
+            key_positions: Positions of keys; needed in the same case.
             prefix_length: Length of the visible prefix, if the mask has one.
             query_segments: Segment of each query, if the mask has segments.
             key_segments: Segment of each key, if the mask has segments.
             key_padding: True where a key is real, if the mask has padding.
-            allowed: The further condition, if the mask has one.
+            allowed: The further condition `allowed`, if the mask has one.
 
         Returns:
-            Booleans in the shape that the arguments broadcast to, or `None` if nothing is hidden.
+            Booleans in the shape that the arguments broadcast to, true where visible; `None` if nothing is hidden.
         """
         conditions = []
         left, right = self.window or (None, None)
@@ -272,7 +271,7 @@ def to_window(window: Any) -> tuple[int | None, int | None] | None:
     """Returns a window as a pair `(left, right)`, or None where there is no limit on either side.
 
     Args:
-        window: A pair of integers of at least 0 or None, an integer for the same on both sides, or None.
+        window: A pair whose members are integers of at least 0 or None; an integer for both sides; or None.
 
     Raises:
         ValueError: If it is anything else.
@@ -293,7 +292,7 @@ def to_window(window: Any) -> tuple[int | None, int | None] | None:
 
 
 def both(x: Any, y: Any) -> Any:
-    """Where both masks are true; None stands for a mask that hides nothing."""
+    """Returns where both masks are true; None stands for a mask that hides nothing."""
     if x is None or y is None:
         return y if x is None else x
     return ops.logical_and(x, y)

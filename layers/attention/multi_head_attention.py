@@ -1,4 +1,4 @@
-"""Multi-head attention with every choice that sequence models make of it as an argument."""
+"""Multi-head attention. Every variant that sequence models use is an argument."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -20,7 +20,7 @@ from layers.parts import serialized_part
 from layers.positions.base import PositionEncoding, Projections, positions_from
 from layers.roles import WHOLE, Role
 
-# Arguments of the constructor that are attributes of the same name: plain values, parts, initializers.
+# Constructor arguments that become attributes of the same name: plain values, parts, initializers.
 _KEPT_AS_GIVEN = """
     num_heads head_dim num_key_value_heads value_head_dim output_dim causal window block_size scale logit_soft_cap
     norm_scope
@@ -33,11 +33,11 @@ _INITIALIZERS = ("kernel_initializer", "value_initializer", "output_initializer"
 class MultiHeadAttention(keras.layers.Layer):
     """Multi-head attention: self or cross, causal or not, multi-head, grouped-query or multi-query.
 
-    `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O` with `head_i = softmax(Q_i K_i^T * scale) V_i`. A query with
-    nothing to attend to gives zero before the output projection.
+    `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O` with `head_i = softmax(Q_i K_i^T * scale) V_i`. For a query
+    that sees no key, all heads are zero before the output projection.
 
-    Keras's masks (`Embedding(mask_zero=True)`, `Masking`) are honoured: masked keys are not seen, masked queries give
-    zero before the output projection, and the output carries the mask of `inputs`.
+    Keras's masks (`Embedding(mask_zero=True)`, `Masking`) are used too: masked keys are not seen, heads of masked
+    queries are zero before the output projection, and the output carries the mask of `inputs`.
 
     Args:
         num_heads: Number of query heads.
@@ -50,61 +50,64 @@ class MultiHeadAttention(keras.layers.Layer):
             (`RelativePositionBias`, `ALiBi`, `DisentangledPositions`) or on keys and values (`ShawRelativePositions`);
             None for none.
         causal: Whether a query sees only keys at its own and earlier positions.
-        window: Sliding window `(left, right)`: how many positions before and after its own a query sees. None on a side
-            is unlimited; None altogether is no window. An integer n is `(n, n)`.
-        block_size: Block-local attention: a query sees the keys of its own block of this many positions.
+        window: Sliding window `(left, right)`: how many positions before and after its own a query sees. None in the
+            pair means no limit on that side. An integer n stands for `(n, n)`. Default None: no window.
+        block_size: Number of positions in a block: a query sees the keys of its own block only. None for no blocks.
         scale: Factor on the scores. Default `head_dim ** -0.5`.
         logit_soft_cap: If given, scores become `cap * tanh(score / cap)`.
         query_norm, key_norm: Norms of queries and keys, layers such as `RMSNorm`, before the position encoding; None
             for none.
-        norm_scope: The vector that these norms normalise: "head", each head separately, or "width", all heads together.
-        weighting: Computes the attention weights in place of the softmax: an `AttentionWeighting`, or a function of
-            scores and visibility; None for the softmax.
-        sinks: Whether each head has a learned score that takes part in the softmax and has no value.
-        latents: `Latents` from which queries, keys and values are projected; None for the inputs themselves.
+        norm_scope: What these norms normalise: "head" for each head separately, "width" for all heads together.
+        weighting: Computes the attention weights in place of the softmax: an `AttentionWeighting`, or a function
+            `(scores, visible) -> weights`. None for the softmax.
+        sinks: Whether each head has a learned score without a value in the softmax (an attention sink).
+        latents: `Latents` from which queries, keys and values are projected; None to project them from the inputs.
         output_gate: Whether heads are multiplied by `sigmoid(inputs W_gate)` before the output projection.
         dropout: Rate of the dropout on the attention weights.
         kernel_initializer: Initializer of the projections.
-        value_initializer, output_initializer: Initializers of the value and the output projection, if they differ.
+        value_initializer, output_initializer: Initializers of the value and the output projection. Default
+            `kernel_initializer`.
         bias_initializer: Initializer of the biases of the projections.
-        path: How the attention is computed: "plain", "blocked", "banded" or "fused", see `layers.attention.attend`.
-            With "auto", and for calls that do not support the path (with a cache, say), the most suitable one.
-        cache_layout: How `make_cache` lays out keys and values. Default a `RollingCache` if the window has a limit to
+        path: How attention is computed: "auto", "plain", "blocked", "banded" or "fused", see `layers.attention.attend`.
+            "auto" is the most suitable path. Calls that do not support the path, such as those with a cache, also use
+            the most suitable one.
+        cache_layout: The layout of the caches of `make_cache`. Default a `RollingCache` if the window has a limit on
             the left, else a `WholeCache`.
 
     Call arguments:
         inputs: Queries, `(batch, length, width)`.
         memory: What is attended to, `(batch, memory_length, memory_width)`. Default `inputs` (self-attention).
         padding_mask: True where a key is real, `(batch, memory_length)`; with a cache `(batch, capacity)`, one per
-            slot. A rolling cache takes none: give padding positions below zero. Integers are true where not zero.
-        attention_mask: True where a query may see a key, `(length, memory_length)` or with a leading batch axis, or
-            with batch and head axes. Integers are true where not zero.
+            slot. Integers are true where not zero. A rolling cache takes no mask: give padding positions below zero.
+        attention_mask: True where a query may see a key, `(length, memory_length)`, `(batch, length, memory_length)` or
+            `(batch, heads, length, memory_length)`. Integers are true where not zero.
         segment_ids: Integers `(batch, length)` of packed sequences: attention stays within a segment.
-        memory_segment_ids: Integers `(batch, memory_length)`: those of the memory in cross-attention.
-        prefix_length: Integers `(batch,)`: positions below are visible to all queries of the row (prefix LM).
-        positions: Positions of the queries (and of the keys in self-attention), `(length,)` or `(batch, length)`.
-            Default `0, 1, 2, ...`, from `cache_index` on with a cache. With a cache they are consecutive in each row
-            and continue where the last call ended; entries at positions below zero are padding, which no query sees.
-            With an index per row, padding on the right, at positions below zero, is not kept: the next call of the row
-            has the index after its last token.
-        sequence_length: Number of tokens of the whole text, a scalar, `(batch,)` or, for packed sequences, `(batch,
-            length)`, for positions that depend on it (see `RotaryEmbedding`). Default the largest position plus one;
-            with a cache or `segment_ids` it must be given.
-        cache: Key-value cache of this layer, from `make_cache`; the new keys and values are written to it.
-        cache_index: Number of entries in the cache already, a scalar integer, or one per row `(batch,)`.
+        memory_segment_ids: Integers `(batch, memory_length)`: segments of the memory in cross-attention.
+        prefix_length: Integers `(batch,)`: keys at lower positions are visible to all queries of the row (prefix LM).
+        positions: Positions of the queries, and of the keys in self-attention, `(length,)` or `(batch, length)`.
+            Default `0, 1, 2, ...`; with a cache they start at `cache_index`. Given with a cache, they must be
+            consecutive in each row and continue where the last call ended. No query sees entries at positions below
+            zero, which are padding. With an index per row, padding on the right is not kept: the next index of a row is
+            the number of its real entries.
+        sequence_length: Number of tokens of the whole text, for positions that depend on it (see `RotaryEmbedding`): a
+            scalar, `(batch,)` or, for packed sequences, `(batch, length)`. Default the largest position plus one. It
+            must be given with a cache or `segment_ids`.
+        cache: Key-value cache of this layer, from `make_cache`. New keys and values are written to it.
+        cache_index: Number of entries already in the cache, a scalar integer or one per row `(batch,)`.
         projected_memory: The result of `project_memory`, in place of `memory`.
         return_weights: Whether to return the attention weights too.
         mask, inputs_mask, memory_mask: Keras's masks of `inputs` (the first two) and `memory`, filled in by Keras.
         training: Whether dropout is active.
 
     Returns:
-        `(batch, length, output_dim)`. With `cache`: a tuple with the written cache next. With `return_weights`: a tuple
-        with the weights `(batch, heads, length, memory_length)` last, before dropout. With a cache their last axis is
-        that of its slots; with a rolling one and several queries, of its old slots and the new keys after these.
+        The output `(batch, length, output_dim)`. With `cache` or `return_weights` a tuple: the output, then the written
+        cache if there is one, then the weights before dropout `(batch, heads, length, memory_length)` if asked for.
+        With a cache, the last axis of the weights is that of its slots; with a rolling cache and several queries, that
+        of the old slots followed by the new keys.
 
     Raises:
-        ValueError: If an argument is out of range or has a wrong shape, call arguments exclude each other, or new keys
-            do not fit the cache.
+        ValueError: If an argument is out of range or has a wrong shape, if call arguments exclude each other, or if new
+            keys do not fit the cache.
 
     Example:
 
@@ -113,8 +116,8 @@ class MultiHeadAttention(keras.layers.Layer):
     (2, 10, 512)
 
     Reference:
-        Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2; grouped queries: Ainslie et al. 2023, "GQA",
-        section 2.2; multi-query: Shazeer 2019, section 3.
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2; grouped-query: Ainslie et al. 2023, "GQA",
+        section 2.2; multi-query: Shazeer 2019, "Fast Transformer Decoding", section 3.
     """
 
     def __init__(
@@ -204,9 +207,9 @@ class MultiHeadAttention(keras.layers.Layer):
 
     @property
     def weight_roles(self) -> dict[str, Role]:
-        """The roles of its weights: each device has some of the heads, whole; see `layers.roles`.
+        """The roles of its weights, see `layers.roles`: each device has some of the heads, never part of a head.
 
-        Where there are fewer heads of keys and values than devices, each device has all of those.
+        With fewer key-value heads than devices, each device has all key-value heads.
         """
         heads = Role("columns", parts=self.num_heads, where="heads")
         memory = heads
@@ -234,7 +237,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.built = True
 
     def _build_memory(self, memory_shape: tuple) -> None:
-        """Builds what makes keys and values, unless `project_memory` has done so."""
+        """Builds the key and value projections, unless `project_memory` has built them."""
         self._heads.build_memory(memory_shape)
         if self.key_norm is not None and not self.key_norm.built:
             self.key_norm.build(self._norm_shape(self.num_key_value_heads))
@@ -301,7 +304,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if cache is not None:
             query, key, value = self._heads.of_cache(query, key, value)
 
-        # positions that count from 0 on both sides need not be given: the kernels know them
+        # positions 0, 1, 2, ... on both sides are left out: they are the default of the kernels
         visible = mask_of_call(
             self,
             query,
@@ -374,7 +377,7 @@ class MultiHeadAttention(keras.layers.Layer):
             return_weights=return_weights,
         )
         heads, weights = result if return_weights else (result, None)
-        # what the encoding adds to the values is weighted as they are, dropout included
+        # what the encoding adds to the values gets the same weights as the values, dropout included
         heads = self._heads.encoding.on_output(heads, dropped[-1] if dropped else weights, positions, key_positions)
         return heads, weights
 
@@ -399,7 +402,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return self.output_projection(output)
 
     def project_memory(self, memory: Any) -> dict[str, Any]:
-        """Returns keys and values of `memory`, which many calls can take as `projected_memory`.
+        """Returns the keys and values of `memory`, for many calls with `projected_memory`.
 
         Args:
             memory: `(batch, memory_length, memory_width)`.
@@ -414,11 +417,11 @@ class MultiHeadAttention(keras.layers.Layer):
         return dict(zip(("key", "value"), self._heads.keys_and_values(memory, prepared), strict=True))
 
     def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:
-        """Returns an empty key-value cache for causal self-attention, a plain tree of tensors in the compute dtype.
+        """Returns an empty key-value cache for causal self-attention, a dictionary of tensors in the compute dtype.
 
         Args:
-            batch_size: Rows, an integer or an integer tensor.
-            capacity: Number of positions that are decoded at most, likewise.
+            batch_size: Number of rows, an integer or an integer tensor.
+            capacity: Largest number of positions that will be decoded, an integer or an integer tensor.
         """
         return self.cache_layout.make(
             batch_size,
@@ -428,7 +431,7 @@ class MultiHeadAttention(keras.layers.Layer):
         )
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # by a symbolic call: how many results there are depends on the arguments
+        # the number of results depends on the arguments, so the specification comes from a symbolic call
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> tuple:

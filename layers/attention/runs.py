@@ -1,4 +1,4 @@
-"""Runs of a tensor's entries, whose lengths may be integers or scalar tensors."""
+"""Slices and padding of tensors, with lengths that may be integers or scalar tensors."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from keras import ops
 
 
 def take_run(x: Any, start: Any, length: Any, axis: Any = -1) -> Any:
-    """`length` entries of `x` along `axis`, from index `start` on (ints or scalar tensors)."""
+    """Returns `length` entries of `x` along `axis`, from index `start` on (ints or scalar tensors)."""
     axis %= len(x.shape)
     if isinstance(start, int) and start == 0 and (length is x.shape[axis] or length == x.shape[axis]):
         return x
@@ -17,7 +17,7 @@ def take_run(x: Any, start: Any, length: Any, axis: Any = -1) -> Any:
 
 
 def pad_axis(x: Any, axis: Any, more: Any, front: bool = False) -> Any:
-    """`x` with `more` (an int or a scalar tensor) zeros, or false, along an axis: after it, or in `front` of it."""
+    """Returns `x` with `more` (an int or a scalar tensor) zeros, or false, at the end or the `front` of an axis."""
     if isinstance(more, int) and more == 0:
         return x
     widths = [[0, 0] for _ in x.shape]
@@ -26,10 +26,10 @@ def pad_axis(x: Any, axis: Any, more: Any, front: bool = False) -> Any:
 
 
 def larger(x: Any, y: Any) -> Any:
-    """The larger of two ints or scalar tensors; an int of two ints."""
+    """Returns the larger of two ints or scalar tensors; an int if both are ints."""
     return max(x, y) if isinstance(x, int) and isinstance(y, int) else ops.maximum(x, y)
 
 
 def smaller(x: Any, y: Any) -> Any:
-    """The smaller of two ints or scalar tensors; an int of two ints."""
+    """Returns the smaller of two ints or scalar tensors; an int if both are ints."""
     return min(x, y) if isinstance(x, int) and isinstance(y, int) else ops.minimum(x, y)

@@ -1,4 +1,4 @@
-"""What the attention layers of recurrent models have in common: softmax of scores, and mean of values."""
+"""The base of the attention layers of recurrent models: softmax of scores, and weighted mean of values."""
 
 from typing import Any
 
@@ -7,14 +7,15 @@ from keras import ops
 
 from layers.attention.kernels.plain import mean_of_values, to_float32
 from layers.attention.masks import both
+from layers.keras_internals import mask_of
 
 
 class ScoredAttention(keras.layers.Layer):
     """Base of attention by scores: `context = sum_i weights_i values_i`, `weights = softmax(scores)`.
 
-    A subclass says what the scores are, in `compute_scores`, and may map keys beforehand, in `project_keys`. Scores,
-    softmax and weighted mean are computed in float32 whatever the policy. A query whose keys are all masked gets zero
-    weights and a zero context.
+    A subclass computes the scores in `compute_scores`. It may override `project_keys`, which maps the keys beforehand.
+    Scores, softmax and weighted mean are computed in float32 whatever the policy. A query whose keys are all masked
+    gets zero weights and a zero context.
 
     Call arguments:
         query: One step `(batch, query_dim)` or many `(batch, query_length, query_dim)`.
@@ -22,11 +23,11 @@ class ScoredAttention(keras.layers.Layer):
         values: `(batch, key_length, value_dim)`. Default the keys.
         mask: True where a key may be seen, `(batch, key_length)` or, for many queries,
             `(batch, query_length, key_length)`.
-        projected_keys: What `project_keys` returned.
-        factors: Not negative, multiplied into the weights after the softmax, of the shape of the weights or one that
-            broadcasts to it; the products need not sum to one (Luong et al. 2015, equation 10).
+        projected_keys: The result of `project_keys`, in place of `keys`. Needs `values`.
+        factors: Factors of at least 0 on the weights, applied after the softmax, in a shape that broadcasts to that of
+            the weights. The products need not sum to one (Luong et al. 2015, equation 10).
         query_mask, keys_mask, values_mask, projected_keys_mask: Keras's masks of these arguments, filled in by Keras. A
-            key is seen where all masks allow it; a query that is padding sees none.
+            key is seen if all masks allow it. A query that is padding sees no key.
 
     Returns:
         The context, `(batch, value_dim)` or `(batch, query_length, value_dim)`, and the weights, `(batch, key_length)`
@@ -40,7 +41,7 @@ class ScoredAttention(keras.layers.Layer):
         self._check_widths(query_shape, keys_shape)
 
     def _check_widths(self, query_shape: tuple, keys_shape: tuple | None) -> None:
-        """Most scores compare a query and a key feature by feature."""
+        """Raises if queries and keys differ in width: most scores compare them feature by feature."""
         if keys_shape is not None and query_shape[-1] != keys_shape[-1]:
             raise ValueError(
                 f"query and keys must have the same width for {type(self).__name__}, "
@@ -48,7 +49,7 @@ class ScoredAttention(keras.layers.Layer):
             )
 
     def project_keys(self, keys: Any) -> Any:
-        """Returns the part of the scores that depends on the keys only, `(batch, key_length, ...)`; here the keys.
+        """Returns what the scores need of the keys, `(batch, key_length, ...)`; by default the keys themselves.
 
         Args:
             keys: `(batch, key_length, key_dim)`.
@@ -56,7 +57,7 @@ class ScoredAttention(keras.layers.Layer):
         return keys
 
     def compute_scores(self, query: Any, projected_keys: Any) -> Any:
-        """Returns scores, in float32 or wider.
+        """Returns the scores, in float32 or wider.
 
         Args:
             query: `(batch, query_length, query_dim)`.
@@ -112,8 +113,8 @@ class ScoredAttention(keras.layers.Layer):
         return context, weights
 
     def compute_mask(self, query: Any, previous_mask: Any) -> tuple[Any, None]:
-        # The contexts have the mask of the queries; `previous_mask` may be that of the keys, given as `mask`.
-        return getattr(query, "_keras_mask", None), None
+        # The contexts have the mask of the queries. `previous_mask` may be that of the keys, given as `mask`.
+        return mask_of(query), None
 
     def compute_output_shape(
         self,
@@ -149,6 +150,6 @@ def _as_axis(mask: Any, axis: int) -> Any:
 def _masked_softmax(scores: Any, mask: Any) -> Any:
     if mask is None:
         return ops.softmax(scores, axis=-1)
-    # Finite, so that a row without a single key has no NaN, neither here nor in its gradient.
+    # finite, so that a row without any key has no NaN, neither here nor in its gradient
     weights = ops.softmax(ops.where(mask, scores, ops.cast(-1e30, scores.dtype)), axis=-1)
     return ops.where(mask, weights, ops.cast(0.0, scores.dtype))

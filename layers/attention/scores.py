@@ -1,7 +1,7 @@
 """Attention of recurrent models: ways to score queries against keys.
 
-All layers here are called alike and return `(context, weights)`. A decoder that attends at each step projects the keys
-once, before its loop:
+All layers here have the same call arguments and return `(context, weights)`. A decoder that attends at each step
+projects the keys once, before its loop:
 
 ```python
 attention = AdditiveAttention(units=128)
@@ -24,7 +24,7 @@ from layers.dense import Dense
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class AdditiveAttention(ScoredAttention):
-    """Scores by a small network: `v^T tanh(W_q q + W_k k)`.
+    """Additive attention: scores `v^T tanh(W_q q + W_k k)` by a network with one hidden layer.
 
     Call arguments, results and errors: see `ScoredAttention`.
 
@@ -40,7 +40,7 @@ class AdditiveAttention(ScoredAttention):
     ((2, 6), (2, 5))
 
     Reference:
-        Bahdanau et al. 2015, appendix A.1.2.
+        Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate", appendix A.1.2.
     """
 
     def __init__(self, units: int, use_bias: bool = False, **kwargs: Any) -> None:
@@ -79,12 +79,12 @@ class AdditiveAttention(ScoredAttention):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class DotAttention(ScoredAttention):
-    """Scores by the inner product `q^T k`, divided by `sqrt(dim)` on request. Has no weights.
+    """Dot-product attention: scores `q^T k`, or `q^T k / sqrt(dim)` with `scaled`. Has no weights.
 
     Call arguments, results and errors: see `ScoredAttention`.
 
     Args:
-        scaled: Whether scores are divided by the square root of the width.
+        scaled: Whether scores are divided by the square root of the width of queries and keys.
 
     Example:
 
@@ -93,7 +93,8 @@ class DotAttention(ScoredAttention):
     ((2, 3, 8), (2, 3, 5))
 
     Reference:
-        Luong et al. 2015, equation 8, "dot"; scaled: Vaswani et al. 2017, equation 1.
+        Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", equation 8, "dot";
+        scaled: Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
 
     def __init__(self, scaled: bool = False, **kwargs: Any) -> None:
@@ -110,7 +111,7 @@ class DotAttention(ScoredAttention):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class BilinearAttention(ScoredAttention):
-    """Scores by a learned bilinear form: `q^T W k`. The widths of queries and keys may differ.
+    """Bilinear attention: scores `q^T W k` with a learned matrix. The widths of queries and keys may differ.
 
     Call arguments, results and errors: see `ScoredAttention`.
 
@@ -121,7 +122,7 @@ class BilinearAttention(ScoredAttention):
     ((2, 6), (2, 5))
 
     Reference:
-        Luong et al. 2015, equation 8, "general".
+        Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", equation 8, "general".
     """
 
     def build(self, query_shape: tuple, keys_shape: tuple | None = None, values_shape: tuple | None = None) -> None:
@@ -129,7 +130,7 @@ class BilinearAttention(ScoredAttention):
         _build_key_projection(self.key_projection, keys_shape)
 
     def project_keys(self, keys: Any) -> Any:
-        """Returns `W k`, `(batch, key_length, query_dim)`. Needs `build` first, which says how wide queries are."""
+        """Returns `W k`, `(batch, key_length, query_dim)`. Call `build` first: it sets the width of the queries."""
         if not self.built:
             raise ValueError("build(query_shape, keys_shape) must be called before project_keys.")
         return self.key_projection(keys)
@@ -140,15 +141,16 @@ class BilinearAttention(ScoredAttention):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class DistanceKernelAttention(ScoredAttention):
-    """Scores by closeness: `-||q - k||^2 / bandwidth`, so that the context is a kernel regression. Has no weights.
+    """Scores by distance: `-||q - k||^2 / bandwidth`, so that the context is a kernel regression. Has no weights.
 
-    Differences are formed one by one, which takes memory for `batch * query_length * key_length * dim` numbers and
-    loses nothing when vectors are long and close together.
+    The difference of each pair is computed, which takes memory for `batch * query_length * key_length * dim` numbers.
+    It stays exact for long vectors that are close together.
 
     Call arguments, results and errors: see `ScoredAttention`.
 
     Args:
-        bandwidth: H, above 0, in squared units of the keys. The smaller, the more the nearest key alone counts.
+        bandwidth: Bandwidth of the kernel, above 0, in squared units of the keys. The smaller it is, the larger the
+            weight of the nearest key.
 
     Example:
 
@@ -203,14 +205,14 @@ SCORES = {
 
 
 def make_scored_attention(kind: str, **options: Any) -> ScoredAttention:
-    """Returns the attention layer with scores of that kind.
+    """Returns the attention layer with a kind of scores.
 
     Args:
         kind: "additive", "dot", "scaled_dot", "bilinear" or "distance".
         **options: Arguments of the layer: `units` for "additive", `bandwidth` for "distance", `name`, `dtype`.
 
     Raises:
-        ValueError: If there is no such kind.
+        ValueError: If the kind is unknown.
 
     Example:
 

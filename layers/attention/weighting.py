@@ -1,4 +1,4 @@
-"""What turns queries and keys into attention weights, where it is not the softmax of scaled dot products."""
+"""Attention weights other than the softmax of scaled dot products."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +10,15 @@ from layers.roles import WHOLE
 
 
 class AttentionWeighting(keras.layers.Layer):
-    """The score and normalisation of an attention layer, passed to `MultiHeadAttention` as `weighting`.
+    """Base of score functions and normalisations, passed to `MultiHeadAttention` as `weighting`.
 
-    Override `normalize` for another normalisation of the scores (softpick, entmax), `weigh` for other scores
-    (cosine, differential attention). Weights are made in `build`, which gets the shape of queries
-    `(None, heads, None, head_dim)`.
+    Override `normalize` for another normalisation of the scores (softpick, entmax). Override `weigh` for other scores
+    (cosine, differential attention). `build` gets the shape of the queries, `(None, heads, None, head_dim)`, and
+    creates the weights of the layer.
 
     Attributes:
-        paths: The paths of `attend` that can compute it. "plain" calls `weigh`; "banded", for those whose scores are
-            scaled dot products, calls `normalize`, with scores of any leading axes.
+        paths: The paths of `attend` that can compute it. "plain" calls `weigh`. "banded" calls `normalize` with scaled
+            dot products, which may have any leading axes.
 
     Example:
 
@@ -40,15 +40,15 @@ class AttentionWeighting(keras.layers.Layer):
         self.built = True
 
     def weigh(self, query: Any, key: Any, *, scale: float, bias: Any = None, visible: Any = None) -> Any:
-        """Returns the weights of keys for queries.
+        """Returns the attention weights.
 
         Args:
             query: `(batch, heads, query_length, head_dim)`.
             key: `(batch, key_value_heads, key_length, head_dim)`.
             scale: Factor on the scores.
             bias: Added to the scaled scores; None for none.
-            visible: True where a query sees a key, broadcasts to the scores; None where all are seen. Weights of hidden
-                keys are set to zero by the caller, whatever is returned for them.
+            visible: True where a query sees a key, broadcasts to the scores; None if all are seen. The caller sets the
+                weights of hidden keys to zero.
 
         Returns:
             `(batch, heads, query_length, key_length)`.
@@ -62,18 +62,18 @@ class AttentionWeighting(keras.layers.Layer):
         """Returns weights from scores.
 
         Args:
-            scores: `(..., query_length, key_length)` in float32, those of hidden keys very low.
-            visible: True where a query sees a key, broadcasts to the scores; None where all are seen.
+            scores: `(..., query_length, key_length)` in float32. Scores of hidden keys are very low.
+            visible: True where a query sees a key, broadcasts to the scores; None if all are seen.
         """
         raise NotImplementedError
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class FunctionWeighting(AttentionWeighting):
-    """A weighting by a function of scores and visibility, see `AttentionWeighting.normalize`.
+    """A weighting by a function `(scores, visible) -> weights`, see `AttentionWeighting.normalize`.
 
     Args:
-        function: The function. To be saved, it must be registered with Keras.
+        function: The function. It must be registered with Keras if the layer is to be saved.
     """
 
     paths = ("plain", "banded")
@@ -100,7 +100,7 @@ class FunctionWeighting(AttentionWeighting):
 
 
 def dot_products(query: Any, key: Any, scale: float = 1.0) -> Any:
-    """Scaled products of queries and keys in float32, keys shared by the heads of a group.
+    """Returns scaled dot products of queries and keys in float32. The heads of a group share a key head.
 
     Args:
         query: `(batch, heads, query_length, head_dim)`.
@@ -114,5 +114,5 @@ def dot_products(query: Any, key: Any, scale: float = 1.0) -> Any:
 
 
 def hide(scores: Any, visible: Any) -> Any:
-    """Scores with -1e38 where `visible` is false; unchanged if `visible` is None."""
+    """Returns scores with -1e38 where `visible` is false; unchanged if `visible` is None."""
     return scores if visible is None else scores - penalty(visible, scores.dtype)

@@ -1,9 +1,9 @@
 """Position encodings: how a model knows the order of its tokens.
 
-Every layer here takes the positions themselves, integers of shape `(length,)` or `(batch, length)`, instead of
-assuming 0, 1, 2, ...: a row that starts in the middle (a key-value cache), a left-padded row and several texts packed
-in one row are other numbers, not other code. `PositionEncoding`, their base class, has a hook for each place at which a
-position can come in: embeddings, queries and keys, scores, output. `register_position` makes one known by name.
+Every layer here takes the positions as integers of shape `(length,)` or `(batch, length)`, instead of assuming 0, 1,
+2, ... Rows that continue a key-value cache, left-padded rows and packed texts therefore need no other code. The base
+class `PositionEncoding` has a hook for each place at which positions can enter a model: embeddings, queries and keys,
+scores, output. `register_position` makes an encoding known by name.
 """
 
 from layers.positions.alibi import ALiBi, alibi_slopes

@@ -20,10 +20,10 @@ from layers.positions.base import (
 
 
 def alibi_slopes(num_heads: int, bias_max: float = 8.0) -> np.ndarray:
-    """The slope of each head.
+    """Returns the slope of each head.
 
-    For a power of two, `2 ** (-bias_max i / num_heads)` for `i = 1 ... num_heads`. Otherwise the slopes of the next
-    lower power of two, followed by every second slope of the next higher one.
+    If the number of heads is a power of two, the slopes are `2 ** (-bias_max i / num_heads)` for `i = 1 ... num_heads`.
+    Otherwise they are those of the next lower power of two, followed by every second slope of the next higher one.
 
     Args:
         num_heads: Number of heads.
@@ -46,24 +46,24 @@ def alibi_slopes(num_heads: int, bias_max: float = 8.0) -> np.ndarray:
 class ALiBi(PositionEncoding):
     """Lowers the score of a key in proportion to its distance from the query, with a fixed slope per head.
 
-    The bias is `-slope * abs(key position - query position)`. With a causal mask this is the paper's; without one it is
-    the symmetric form for encoders. It has no weights.
+    The bias is `-slope * abs(key position - query position)`. With a causal mask this is the bias of the paper, without
+    one its symmetric form for encoders. The layer has no weights.
 
     Args:
         num_heads: Number of heads, any positive integer.
         bias_max: Minus the binary logarithm of the smallest slope (MPT's `alibi_bias_max`); 8 in the paper.
-        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
         query_positions: Integers, shape `(query_length,)` or `(batch, query_length)`.
         key_positions: Integers, shape `(key_length,)` or `(batch, key_length)`.
 
     Returns:
-        The bias to be added to the scaled scores, shape `(1, num_heads, query_length, key_length)`, or with `batch`
-        instead of 1 when one of the arguments has rows; in float32 whatever the policy.
+        The bias to add to the scaled scores, shape `(1 or batch, num_heads, query_length, key_length)`, in float32
+        whatever the policy. It has `batch` rows if one of the arguments has.
 
     Raises:
-        ValueError: If `num_heads` is not a positive integer, or positions are not integers of one or two axes.
+        ValueError: If `num_heads` is not a positive integer, or positions are not integers with one or two axes.
 
     Example:
 
@@ -90,7 +90,7 @@ class ALiBi(PositionEncoding):
         scale: Any,
         projections: Projections,
     ) -> Any:
-        return self  # called by the kernel, for the distances that it needs
+        return self  # the kernel calls it for the distances that it needs
 
     def call(self, query_positions: Any, key_positions: Any) -> Any:
         dtype = float32_or_wider(self.compute_dtype)

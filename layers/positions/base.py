@@ -1,4 +1,4 @@
-"""What a position encoding is, where one is found by name, and what encodings share."""
+"""The base class of position encodings, their registry, and functions that they share."""
 
 import difflib
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _KINDS: dict[str, type["PositionEncoding"]] = {}
 
 
 class Projections(NamedTuple):
-    """The linear maps of an attention layer, for encodings with vectors as wide as its inputs.
+    """The query and key projections of an attention layer, for encodings whose vectors are as wide as its inputs.
 
     Args:
         queries: Maps vectors `(count, width)` to queries `(heads, count, head_dim)`.
@@ -26,54 +26,54 @@ class Projections(NamedTuple):
 
 
 class PositionHooks:
-    """The places at which a position encoding comes in. As they are here, all of them leave everything as it is.
+    """The hooks of a position encoding: the places at which positions can enter a model. By default they do nothing.
 
-    Positions are integers `(length,)` or `(batch, length)`; nothing says that they begin at zero or rise by one.
-    Attention calls its hooks in the order in which they stand here.
+    Positions are integers `(length,)` or `(batch, length)`. They need not begin at zero or rise by one. Attention calls
+    its hooks in the order in which they are defined here.
     """
 
-    # Whether what the encoding does depends on the number of tokens of the whole text. Keys in a cache must then have
-    # been encoded for the same number as the queries, so attention asks for a `sequence_length`.
+    # Whether the encoding depends on the number of tokens of the whole text. Queries and cached keys must then be
+    # encoded for the same number, so attention needs a `sequence_length`.
     depends_on_length = False
 
-    # Whether `on_output` needs the attention weights, which only some ways to compute attention have.
+    # Whether `on_output` needs the attention weights. Only the plain path of attention has them.
     needs_weights = False
 
-    # Whether all blocks of a model use one instance, weights included, or each has its own.
+    # Whether all blocks of a model share one instance with its weights, instead of one instance per block.
     shared_by_blocks = False
 
     def on_embeddings(self, x: Any, positions: Any) -> Any:
-        """Acts on the embedded tokens `(batch, length, dim)`, before the first block."""
+        """Returns the embedded tokens `(batch, length, dim)` with their positions, before the first block."""
         return x
 
     def prepare(self, positions: Any, sequence_length: Any = None) -> Any:
-        """Returns what `on_queries` and `on_keys` need; computed once where both have the same positions.
+        """Returns what `on_queries` and `on_keys` need. It is computed once if both have the same positions.
 
         Args:
             positions: Integers `(length,)` or `(batch, length)`.
             sequence_length: Number of tokens of the whole text: a scalar, one per row `(batch,)` or one per token
-                `(batch, length)`; None where it is not known.
+                `(batch, length)`; None if it is not known.
         """
         return positions
 
     def on_queries(self, query: Any, prepared: Any) -> Any:
-        """Acts on queries `(batch, length, heads, head_dim)`; `prepared` is what `prepare` returned."""
+        """Returns the encoded queries `(batch, length, heads, head_dim)`; `prepared` is the result of `prepare`."""
         return query
 
     def on_keys(self, key: Any, prepared: Any) -> Any:
-        """Acts on keys `(batch, length, key_value_heads, head_dim)`; `prepared` is what `prepare` returned."""
+        """Returns the encoded keys `(batch, length, key_value_heads, head_dim)`; `prepared` comes from `prepare`."""
         return key
 
     def length_group(self, sequence_length: Any) -> Any:
-        """Returns integers that are the same for lengths of texts between which the encoding does not differ.
+        """Returns the group of each text length. Within a group the encoding is the same for all lengths.
 
-        While a text that is decoded grows within a group, its cached keys stay right.
+        While a text grows within a group during decoding, its cached keys stay valid.
 
         Args:
-            sequence_length: Numbers of tokens of whole texts, a tensor of any shape.
+            sequence_length: Numbers of tokens of whole texts, an integer tensor of any shape.
 
         Raises:
-            ValueError: If the encoding does not depend on the length, or differs from each length to the next.
+            ValueError: If the encoding does not depend on the length, or changes at every length.
         """
         raise ValueError(f"length_group() needs an encoding that differs between few lengths, got {self!r}.")
 
@@ -89,27 +89,28 @@ class PositionHooks:
         """Returns the bias that is added to the scaled scores, or None.
 
         Args:
-            query: What `on_queries` returned, as `(batch, heads, query_length, head_dim)`.
-            key: What `on_keys` returned, as `(batch, key_value_heads, key_length, head_dim)`, cached ones among them.
+            query: The result of `on_queries`, transposed to `(batch, heads, query_length, head_dim)`.
+            key: The result of `on_keys`, transposed to `(batch, key_value_heads, key_length, head_dim)`, including
+                cached keys.
             query_positions: `(query_length,)` or `(batch, query_length)`.
             key_positions: `(key_length,)` or `(batch, key_length)`.
             scale: Factor on the scores.
-            projections: Those of the attention layer.
+            projections: The projections of the attention layer.
 
         Returns:
             A tensor that broadcasts to `(batch, heads, query_length, key_length)`; or a callable of query positions and
-            key positions that returns one. A callable with an attribute `depends_on_distance = True` says that the
-            difference of positions is all it looks at: it then costs memory linear in the length.
+            key positions that returns one. A callable that depends on the difference of positions alone should have an
+            attribute `depends_on_distance = True`: it then takes memory linear in the length.
         """
         return None
 
     def on_output(self, output: Any, weights: Any, query_positions: Any, key_positions: Any) -> Any:
-        """Acts on the weighted mean of the values `(batch, heads, query_length, value_head_dim)`.
+        """Returns the output of attention `(batch, heads, query_length, value_head_dim)`, changed by the positions.
 
         Args:
-            output: The mean.
+            output: The weighted mean of the values, of the same shape.
             weights: Attention weights after dropout `(batch, heads, query_length, key_length)`; None unless
-                `needs_weights`.
+                `needs_weights` is true.
             query_positions: `(query_length,)` or `(batch, query_length)`.
             key_positions: `(key_length,)` or `(batch, key_length)`.
         """
@@ -121,9 +122,9 @@ NO_POSITION = PositionHooks()
 
 
 class PositionEncoding(PositionHooks, keras.layers.Layer):
-    """A position encoding: a Keras layer that overrides the hooks at which it acts.
+    """Base class of position encodings: a Keras layer that overrides some of the hooks.
 
-    A new encoding is one class. `register_position` makes it known by name to configurations of models.
+    To add an encoding, derive a class. `register_position` makes it known by name to configurations of models.
 
     Example:
 
@@ -155,7 +156,7 @@ class PositionEncoding(PositionHooks, keras.layers.Layer):
         self.built = True
 
     def check_heads(self, num_heads: int, head_dim: int, value_dim: int) -> None:
-        """Raises a ValueError if it was made for heads of another number or width than those of an attention.
+        """Raises a ValueError if the encoding was made for another number or width of heads.
 
         Args:
             num_heads: Number of query heads.
@@ -169,14 +170,14 @@ class PositionEncoding(PositionHooks, keras.layers.Layer):
 
 
 def register_position(kind: str) -> Callable[[type], type]:
-    """Returns a decorator that registers a class of position encodings by name, also for Keras files.
+    """Returns a decorator that registers a position encoding by name, also for Keras files.
 
     Args:
         kind: The name, for `make_position` and for `PositionConfig.kind` of models.
 
     Raises:
         ValueError: If another class has the name.
-        TypeError: If the class is no `PositionEncoding`.
+        TypeError: If the class is not a `PositionEncoding`.
 
     Example:
 
@@ -200,15 +201,15 @@ def register_position(kind: str) -> Callable[[type], type]:
 
 
 def position_kinds() -> tuple[str, ...]:
-    """The names of all known position encodings."""
+    """Returns the names of all registered position encodings."""
     return tuple(_KINDS)
 
 
 def position_class(kind: str) -> type[PositionEncoding]:
-    """Returns the class of a name.
+    """Returns the position encoding class of a name.
 
     Raises:
-        ValueError: If there is none; the message names the nearest.
+        ValueError: If the name is not registered. The message suggests the nearest name.
     """
     if kind not in _KINDS:
         near = difflib.get_close_matches(str(kind), _KINDS, n=1)
@@ -222,9 +223,9 @@ def make_position(kind: str, sizes: dict[str, Any], **options: Any) -> PositionE
 
     Args:
         kind: Its name.
-        sizes: Facts about the model, such as `num_heads`, `head_dim`, `dim`, `max_length`. Those that the constructor
-            has an argument for are given to it.
-        **options: Further arguments of the constructor, which go before `sizes`.
+        sizes: Sizes of the model, such as `num_heads`, `head_dim`, `dim`, `max_length`. Those that are arguments of the
+            constructor are passed to it.
+        **options: Further arguments of the constructor. They override `sizes`.
 
     Raises:
         ValueError: If the kind is unknown.
@@ -240,10 +241,10 @@ def make_position(kind: str, sizes: dict[str, Any], **options: Any) -> PositionE
 
 
 def positions_from(index: Any, length: Any) -> Any:
-    """Positions of new entries, from entry `index` on.
+    """Returns the positions of new entries, from entry `index` on.
 
     Args:
-        index: Number of entries before, a scalar or `(batch,)`; None for none.
+        index: Number of entries before, a scalar or `(batch,)`; None for 0.
         length: Number of new entries.
 
     Returns:
@@ -257,7 +258,7 @@ def positions_from(index: Any, length: Any) -> Any:
 
 
 def float32_or_wider(dtype: str) -> str:
-    """Returns the type for angles and attention scores: float32 for half precision, else `dtype` itself."""
+    """Returns the dtype for angles and attention scores: float32 for half precision, else `dtype` itself."""
     return "float64" if keras.backend.standardize_dtype(dtype) == "float64" else "float32"
 
 
@@ -269,7 +270,7 @@ def check_positive_integer(name: str, value: Any) -> int:
 
 
 def check_even(name: str, value: Any) -> int:
-    """Returns `value` if it is an even positive integer (sines and cosines come in pairs), else raises."""
+    """Returns `value` if it is an even positive integer, as pairs of features need; else raises a `ValueError`."""
     check_positive_integer(name, value)
     if value % 2:
         raise ValueError(f"{name} must be even, because features are used in pairs, got {value}.")
@@ -284,7 +285,7 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
 
 
 def check_above_zero(name: str, value: Any) -> float:
-    """Returns `value` as a float if it is a number above zero, else raises."""
+    """Returns `value` as a float if it is a number above zero, else raises a `ValueError`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise ValueError(f"{name} must be a number above zero, got {value!r}.")
     return float(value)
@@ -296,10 +297,11 @@ def integer_positions(name: str, positions: Any, ranks: tuple[int, ...] | None =
     Args:
         name: Name of the argument, for the message.
         positions: Tensor, array or list of integers.
-        ranks: Allowed numbers of axes, `None` for any.
+        ranks: Allowed numbers of axes; None for any.
 
     Raises:
-        ValueError: If the numbers are not integers (a float would lose digits in half precision), or the rank is wrong.
+        ValueError: If the numbers are not integers, or the rank is wrong. Floats are refused because they lose digits
+            in half precision.
     """
     positions = ops.convert_to_tensor(positions)
     dtype = keras.backend.standardize_dtype(positions.dtype)
@@ -328,7 +330,7 @@ def distances(query_positions: Any, key_positions: Any) -> Any:
 
 
 def bias_shape(num_heads: int, query_positions_shape: tuple, key_positions_shape: tuple) -> tuple:
-    """Static shape `(1 or batch, num_heads, query_length, key_length)` of a bias of the scores."""
+    """Returns the static shape `(1 or batch, num_heads, query_length, key_length)` of a bias of the scores."""
     batch = 1
     for shape in (query_positions_shape, key_positions_shape):
         if len(shape) == 2 and batch in (1, None):

@@ -1,4 +1,4 @@
-"""Disentangled attention: scores between contents and relative positions, as in DeBERTa."""
+"""Disentangled attention: scores between content and relative position, as in DeBERTa."""
 
 from typing import Any
 
@@ -18,25 +18,25 @@ from layers.positions.base import (
 
 
 def log_buckets(distance: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
-    """The signed bucket of each distance.
+    """Returns the signed bucket of each distance.
 
-    Distances up to half the number of buckets have a bucket each, larger ones share buckets whose width grows with the
-    logarithm of the distance, so that `max_distance - 1` is in the last one.
+    Distances up to half the number of buckets have a bucket each. Larger distances share buckets of logarithmically
+    growing width; `max_distance - 1` is in the last one.
 
     Args:
         distance: Integers of any shape.
         num_buckets: Number of buckets in each direction.
-        max_distance: Distance from which on all are beyond the last bucket.
+        max_distance: Smallest distance beyond the last bucket.
 
     Returns:
-        Integers of the shape of `distance` and of its sign.
+        Integers with the shape and the signs of `distance`.
 
     Reference:
         He et al. 2021, "DeBERTa", published code of version 2.
     """
     distance = np.asarray(distance)
     exact = num_buckets // 2
-    # In float32, like the published code: at the borders of buckets the rounding decides.
+    # in float32, like the published code: rounding decides at the borders of buckets
     ratio = np.maximum(np.abs(distance), exact).astype("float32") / np.float32(exact)
     steps = np.log(ratio) / np.log(np.float32((max_distance - 1) / exact)) * np.float32(exact - 1)
     wide = np.sign(distance) * (np.ceil(steps).astype("int32") + exact)
@@ -46,26 +46,28 @@ def log_buckets(distance: np.ndarray, num_buckets: int, max_distance: int) -> np
 @register_position("disentangled")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class DisentangledPositions(PositionEncoding):
-    """Adds to each score the products of the query with a vector of the distance, and of that vector with the key.
+    """Adds to each score the product of the query and a position vector, and that of the position vector and the key.
 
-    With `r` the vector of the bucket of the distance, `W_Q` and `W_K` the projections of the attention layer itself and
-    `q = x_i W_Q`, `k = x_j W_K`, the score of a query and a key is `q . k + q . (r W_K) + (r W_Q) . k`, times `scale`.
-    Each of the two terms can be left out. DeBERTa has a scale of one over the root of `head_dim` times the number of
-    terms. The vectors are shared by all layers, and may be normed. Scores of all pairs are held at once.
+    The score is `scale * (q . k + q . (r W_K) + (r W_Q) . k)`. Here `q = x_i W_Q` and `k = x_j W_K`, with the
+    projections `W_Q` and `W_K` of the attention layer, and `r` is the learned vector for the bucket of the distance of
+    `i` and `j`. The second term is "content to position", the third "position to content". Each can be left out.
+
+    DeBERTa uses `scale = (head_dim * number of terms) ** -0.5`. All layers share the vectors, which may be normed. The
+    scores of all pairs of tokens are in memory at once.
 
     Args:
-        hidden_dim: Width of the vectors, that of the inputs of the attention layers.
+        hidden_dim: Width of the vectors, equal to that of the inputs of the attention layers.
         num_buckets: Number of buckets of distances in each direction, even (256 in the published models).
-        max_distance: Distance from which on all are in the last bucket (512).
-        buckets: Whether there are buckets; without, there is a vector for each distance below `max_distance`.
-        content_to_position: Whether scores have the term of the query and the vector.
-        position_to_content: Whether scores have the term of the vector and the key.
+        max_distance: Distance from which on all are in the last bucket (512 in the published models).
+        buckets: Whether distances share buckets. If False, each distance below `max_distance` has its own vector.
+        content_to_position: Whether scores have the product of the query and the vector.
+        position_to_content: Whether scores have the product of the vector and the key.
         norm_epsilon: Epsilon of a layer norm of the vectors; None for no norm.
-        embeddings_initializer: How the vectors start.
-        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+        embeddings_initializer: Initializer of the vectors.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Raises:
-        ValueError: If a number is out of range, or there is neither term.
+        ValueError: If a number is out of range, or both terms are left out.
 
     Example:
 
@@ -158,7 +160,7 @@ class DisentangledPositions(PositionEncoding):
 
     def _rows(self, query_positions: Any, key_positions: Any) -> Any:
         """The row of the table for each query and key."""
-        # Beyond max_distance nothing changes, so logarithms are needed for that many distances only.
+        # beyond max_distance nothing changes, so logarithms are needed for that many distances only
         limit = max(self.max_distance, self.span)
         distance = np.arange(-limit, limit + 1)
         if self.buckets:

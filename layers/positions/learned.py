@@ -11,14 +11,14 @@ from layers.positions.base import PositionEncoding, check_positive_integer, inte
 @register_position("learned")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class LearnedPositionEmbedding(PositionEncoding):
-    """One trained vector per position, to be added to token embeddings.
+    """A learned vector per position, added to the token embeddings.
 
     Args:
-        max_length: Number of positions; the layer knows positions 0 to `max_length - 1` only.
+        max_length: Number of positions. Allowed positions are 0 to `max_length - 1`.
         dim: Width of the vectors.
-        embeddings_initializer: How the vectors start.
-        offset: Rows of the table before that of position 0, which nothing reads: 2 in BART and RoBERTa.
-        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+        embeddings_initializer: Initializer of the vectors.
+        offset: Number of unused rows of the table before that of position 0: 2 in BART and RoBERTa.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
         positions: Integers of any shape, for example `(length,)` or `(batch, length)`.
@@ -27,9 +27,9 @@ class LearnedPositionEmbedding(PositionEncoding):
         The vectors, shape `(*positions.shape, dim)`, in the compute dtype.
 
     Raises:
-        ValueError: If `max_length` or `dim` is not a positive integer; `positions` are not integers, or one of them is
-            negative or not below `max_length`. Inside a compiled function the numbers are not known while it is traced,
-            and a position out of range gives NaN (or the error of the backend).
+        ValueError: If `max_length` or `dim` is not a positive integer, or if positions are not integers from 0 to
+            `max_length - 1`. A compiled function cannot check the values: there, a position out of range gives NaN, or
+            the error of the backend.
 
     Example:
 
@@ -63,14 +63,14 @@ class LearnedPositionEmbedding(PositionEncoding):
         self.built = True
 
     def on_embeddings(self, x: Any, positions: Any) -> Any:
-        # positions below zero belong to left padding: any vector will do
+        # positions below zero are left padding, for which any vector will do
         return x + ops.cast(self(ops.maximum(positions, 0)), x.dtype)
 
     def call(self, positions: Any) -> Any:
         positions = integer_positions("positions", positions)
         self._check_range(positions)
         vectors = ops.take(self.embeddings, positions + self.offset if self.offset else positions, axis=0)
-        # Compiled, some backends would take the last vector for a position out of range: better a loud NaN.
+        # in compiled functions some backends would use the last vector for a position out of range, without an error
         known = ops.logical_and(positions >= 0, positions < self.max_length)
         return ops.where(ops.expand_dims(known, -1), vectors, ops.cast(float("nan"), vectors.dtype))
 

@@ -21,11 +21,11 @@ from layers.positions.base import (
 def relative_position_buckets(
     distance: np.ndarray, num_buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
 ) -> np.ndarray:
-    """The bucket of each distance.
+    """Returns the bucket of each distance.
 
-    Half of the buckets hold one distance each, the other half grow in width with the logarithm of the distance up to
-    `max_distance`; the last one holds everything beyond. If `bidirectional`, keys after the query have buckets of their
-    own (the upper half), else they share bucket 0 with the query itself.
+    Half of the buckets hold one distance each. The width of the other half grows logarithmically up to `max_distance`;
+    larger distances are in the last bucket. If `bidirectional`, keys after the query have buckets of their own, the
+    upper half. Otherwise they share bucket 0 with the query itself.
 
     Args:
         distance: Integers, key position minus query position, of any shape.
@@ -48,7 +48,7 @@ def relative_position_buckets(
     else:
         distance = np.maximum(-distance, 0)
     exact = num_buckets // 2
-    # In float32, like the published code: at the borders of buckets the rounding decides.
+    # in float32, like the published code: rounding decides at the borders of buckets
     ratio = np.maximum(distance, exact).astype("float32") / np.float32(exact)
     steps = np.log(ratio) / np.float32(math.log(max_distance / exact)) * np.float32(num_buckets - exact)
     wide = np.minimum(exact + steps.astype("int32"), num_buckets - 1)
@@ -58,7 +58,7 @@ def relative_position_buckets(
 @register_position("relative_bias")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RelativePositionBias(PositionEncoding):
-    """Adds to each attention score a learned number that depends on the head and on the bucket of the distance.
+    """Adds to each attention score a learned bias that depends on the head and on the bucket of the distance.
 
     T5 has one such layer per stack, shared by all its blocks, and does not scale the scores.
 
@@ -68,20 +68,20 @@ class RelativePositionBias(PositionEncoding):
         max_distance: Distance from which on all share the last bucket.
         bidirectional: True for encoders: keys before and after the query have buckets of their own. False for causal
             attention: all buckets are for keys before the query.
-        embeddings_initializer: How the weights start.
-        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+        embeddings_initializer: Initializer of the weights.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
         query_positions: Integers, shape `(query_length,)` or `(batch, query_length)`.
         key_positions: Integers, shape `(key_length,)` or `(batch, key_length)`.
 
     Returns:
-        The bias to be added to the scores, shape `(1, num_heads, query_length, key_length)`, or with `batch` instead of
-        1 when one of the arguments has rows; in float32 whatever the policy.
+        The bias to add to the scores, shape `(1 or batch, num_heads, query_length, key_length)`, in float32 whatever
+        the policy. It has `batch` rows if one of the arguments has.
 
     Raises:
-        ValueError: If there are too few buckets or an odd number of them for two directions, `max_distance` is not
-            larger than the number of buckets that hold one distance each, or positions are not integers of one or two
+        ValueError: If there are too few buckets, or an odd number of them for two directions. If `max_distance` is not
+            larger than the number of buckets that hold one distance each. If positions are not integers with one or two
             axes.
 
     Example:
@@ -143,11 +143,11 @@ class RelativePositionBias(PositionEncoding):
         scale: Any,
         projections: Projections,
     ) -> Any:
-        return self  # called by the kernel, for the distances that it needs
+        return self  # the kernel calls it for the distances that it needs
 
     def call(self, query_positions: Any, key_positions: Any) -> Any:
-        # Beyond max_distance nothing changes, so the logarithms are needed for that many distances only, not for every
-        # pair of a query and a key.
+        # beyond max_distance nothing changes, so logarithms are needed for that many distances only, not for each pair
+        # of a query and a key
         limit = self.max_distance
         buckets = relative_position_buckets(
             np.arange(-limit, limit + 1), self.num_buckets, self.max_distance, self.bidirectional

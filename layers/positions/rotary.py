@@ -29,40 +29,39 @@ from layers.positions.rotary_scaling import (
 class RotaryEmbedding(PositionEncoding):
     """Rotates pairs of features of queries and keys by angles that grow with the position.
 
-    Pair `i` of a token at position `p` is turned by `p * base ** (-2 i / rotary_dim)`, so that the product of a query
-    and a key depends on their contents and on the distance between them, not on where they stand.
+    Pair `i` of a token at position `p` is rotated by the angle `p * base ** (-2 i / rotary_dim)`, in radians. The
+    product of a query and a key then depends on their contents and their distance, not on their absolute positions.
 
     Args:
         head_dim: Width of a head.
-        base: Ratio of the longest to the shortest wavelength ("theta" in many configurations).
+        base: Base of the frequencies ("theta" in many configurations).
         layout: Which features form pair `i`. `"half_split"` (GPT-NeoX, Llama in Transformers): `i` and
             `i + rotary_dim / 2`; `"interleaved"` (the paper, GPT-J): `2 i` and `2 i + 1`.
-        rotary_dim: How many features are rotated; the others pass unchanged. Even; default all.
-        rotary_start: Number of the first of them.
-        scaling: Other frequencies, for texts longer than those trained on: a dict with the `"kind"`, one of
-            `"linear"`, `"dynamic_ntk"`, `"yarn"`, `"llama3"`, `"longrope"`, `"proportional"`, and its parameters (see
-            `layers.positions.rotary_scaling`), for example `{"kind": "linear", "factor": 4.0}`.
-        sequence_length: Number of tokens for which the scalings `"dynamic_ntk"` and `"longrope"` are computed, whatever
-            the text at hand. Default: they depend on the text, see the call.
-        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+        rotary_dim: Number of features that are rotated, even. The others pass unchanged. Default `head_dim`.
+        rotary_start: Index of the first rotated feature.
+        scaling: Other frequencies, for texts longer than those of training: a dict with a `"kind"` and its parameters,
+            for example `{"kind": "linear", "factor": 4.0}`. Kinds are `"linear"`, `"dynamic_ntk"`, `"yarn"`,
+            `"llama3"`, `"longrope"` and `"proportional"`, see `layers.positions.rotary_scaling`.
+        sequence_length: Number of tokens for which the scalings `"dynamic_ntk"` and `"longrope"` are computed, for all
+            texts. Default: they depend on each text, see the call argument.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: Queries or keys, shape `(batch, length, heads, head_dim)`.
         positions: Integers, shape `(length,)` or `(batch, length)`.
         sequence_length: Number of tokens of the whole text: a scalar, one per row `(batch,)` or one per token
-            `(batch, length)`. Only the scalings `"dynamic_ntk"` and `"longrope"` depend on it; without it they take the
-            largest position of the row plus one. It has no effect on a layer with a `sequence_length` of its own. Give
-            it when rows are padded, and with a key-value cache, where queries and keys fit together only if all were
-            rotated for the same `sequence_length`.
+            `(batch, length)`. Only the scalings `"dynamic_ntk"` and `"longrope"` use it, and only if the layer has no
+            `sequence_length` of its own. Default the largest position of the row plus one. Give it if rows are padded,
+            and with a key-value cache, because queries and keys must be rotated for the same `sequence_length`.
 
     Returns:
         The rotated features, of the shape and dtype of `x`. Angles and rotation are computed in float32 whatever the
-        policy. To rotate queries and keys, or the heads of several layers, by the same angles, compute these once with
-        `cos_sin(positions)` and pass them to `rotate(x, cos, sin)`.
+        policy. To rotate several tensors by the same angles, compute these once with `cos_sin(positions)` and pass them
+        to `rotate(x, cos, sin)`.
 
     Raises:
         ValueError: If `head_dim` or `rotary_dim` is odd, `rotary_dim` is larger than `head_dim`, `layout` is unknown, a
-            key of `scaling` is unknown, missing or out of range, or a call has a wrong rank or width.
+            key of `scaling` is unknown, missing or out of range, or an argument of the call has a wrong rank or width.
 
     Example:
 
@@ -123,15 +122,15 @@ class RotaryEmbedding(PositionEncoding):
         return self.on_queries(x, self.prepare(positions, sequence_length))
 
     def cos_sin(self, positions: Any, sequence_length: Any = None) -> Any:
-        """The rotation at each position, ready for `rotate`.
+        """Returns the cosines and sines of the rotation at each position, for `rotate`.
 
         Args:
             positions: Integers, shape `(length,)` or `(batch, length)`.
             sequence_length: As in the call.
 
         Returns:
-            The cosine and the sine that belong to each feature, each of shape `(*positions.shape, rotary_dim)`, in
-            float32 or wider. The sine is negative for the first feature of a pair.
+            The cosine and the sine for each feature, both of shape `(*positions.shape, rotary_dim)`, in float32 or
+            wider. The sine is negative for the first feature of a pair.
         """
         positions = integer_positions("positions", positions, ranks=(1, 2))
         dtype = float32_or_wider(self.compute_dtype)
@@ -162,7 +161,7 @@ class RotaryEmbedding(PositionEncoding):
         return ROTARY_SCALINGS[self.scaling["kind"]](self.base, self.rotary_dim, self.scaling, sequence_length)
 
     def rotate(self, x: Any, cos: Any, sin: Any) -> Any:
-        """Rotates `x`, `(batch, length, heads, head_dim)`, by the result of `cos_sin` for its positions."""
+        """Returns `x`, `(batch, length, heads, head_dim)`, rotated by the result of `cos_sin` for its positions."""
         if len(x.shape) != 4 or x.shape[-1] != self.head_dim:
             raise ValueError(
                 f"x must have shape (batch, length, heads, head_dim = {self.head_dim}), got {tuple(x.shape)}."
@@ -176,7 +175,7 @@ class RotaryEmbedding(PositionEncoding):
         return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
 
     def _swap_pairs(self, x: Any) -> Any:
-        # On a CPU, reversing an axis of two is several times faster, with its gradient, than strided slices.
+        # on a CPU, reversing an axis of size two is several times faster than strided slices, gradient included
         shape, pairs = ops.shape(x), self.rotary_dim // 2
         if self.layout == "half_split":
             return ops.reshape(ops.flip(ops.reshape(x, (*shape[:-1], 2, pairs)), axis=-2), shape)

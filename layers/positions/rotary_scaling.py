@@ -1,10 +1,10 @@
-"""Frequencies of rotary positions for texts longer than those trained on.
+"""Frequencies of rotary positions for texts longer than those of training.
 
 `ROTARY_SCALINGS` maps the name of a method to a pure function
-`(base, rotary_dim, scaling, sequence_length) -> (inverse_frequencies, attention_scaling)`: `scaling` is the dict of the
-method's parameters, under the names that published configurations use, `inverse_frequencies` (radians per position) has
-shape `(..., rotary_dim / 2)`, and `attention_scaling` is a number that multiplies both sines and cosines (so the scores
-by its square). The functions compute in NumPy float64, unless `sequence_length` is a tensor.
+`(base, rotary_dim, scaling, sequence_length) -> (inverse_frequencies, attention_scaling)`. `scaling` is the dict of the
+method's parameters, with the names of published configurations. `inverse_frequencies`, in radians per position, has the
+shape `(..., rotary_dim / 2)`. `attention_scaling` is a factor on sines and cosines, so its square is a factor on the
+scores. The functions compute in NumPy float64, unless `sequence_length` is a tensor.
 """
 
 import math
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-LENGTH = "original_max_position_embeddings"  # positions of the first, short training
+LENGTH = "original_max_position_embeddings"  # number of positions in the original training
 
-# Per method: keys that must be there, keys that may be there.
+# for each method its required and its optional keys
 _KEYS = {
     "linear": ({"factor"}, set()),
     "dynamic_ntk": ({"factor", LENGTH}, set()),
@@ -32,20 +32,20 @@ LENGTH_DEPENDENT = frozenset({"dynamic_ntk", "longrope"})
 
 
 def inverse_frequencies(base: float, rotary_dim: int) -> np.ndarray:
-    """`base ** (-2 i / rotary_dim)` for `i = 0 ... rotary_dim / 2 - 1`: radians per position, without any scaling."""
+    """Returns `base ** (-2 i / rotary_dim)` for `i = 0 ... rotary_dim / 2 - 1`, in radians per position."""
     return float(base) ** (-np.arange(0, rotary_dim, 2, dtype="float64") / rotary_dim)
 
 
 def linear(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
-    """All positions divided by `factor` (Chen et al. 2023, "Position Interpolation", equation 4)."""
+    """Divides all positions by `factor` (Chen et al. 2023, "Position Interpolation", equation 4)."""
     return inverse_frequencies(base, rotary_dim) / scaling["factor"], 1.0
 
 
 def dynamic_ntk(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
-    """A base that grows with the text once it is longer than the trained length `L`.
+    """Increases the base with the length of the text, once it is longer than the trained length `L`.
 
-    For a text of `n > L` tokens the base is multiplied by `(factor n / L - (factor - 1)) ** (d / (d - 2))`, which
-    leaves the fastest pair alone and divides the slowest frequency by the term in parentheses.
+    For a text of `n > L` tokens the base is multiplied by `(factor n / L - (factor - 1)) ** (d / (d - 2))`, where `d`
+    is `rotary_dim`. This keeps the highest frequency and divides the lowest by the term in parentheses.
 
     Reference:
         Peng et al. 2023, "YaRN", appendix B.2 ("Dynamic NTK") with section 3.1.
@@ -68,10 +68,10 @@ def dynamic_ntk(base: float, rotary_dim: int, scaling: dict, sequence_length: An
 
 
 def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
-    """Fast pairs keep their frequency, slow ones are divided by `factor`, with a linear ramp between.
+    """Keeps high frequencies, divides low ones by `factor`, and interpolates between them with a linear ramp.
 
-    The ramp runs over the pairs that turn between `beta_fast` (32) and `beta_slow` (1) times within the trained length;
-    its ends are rounded outwards to whole pairs unless `truncate` is false. The attention scaling is `attention_factor`
+    The ramp covers the pairs that rotate between `beta_fast` (32) and `beta_slow` (1) times within the trained length.
+    Its ends are rounded outwards to whole pairs unless `truncate` is false. The attention scaling is `attention_factor`
     if given, else `g(mscale) / g(mscale_all_dim)` if both are given, else `g(1)`, with
     `g(m) = 0.1 m ln(factor) + 1`.
 
@@ -89,7 +89,7 @@ def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = Non
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, rotary_dim - 1)
     if low == high:
-        high += 0.001  # a step instead of a ramp, without dividing by zero
+        high += 0.001  # a step instead of a ramp, without a division by zero
     interpolated = np.clip((np.arange(rotary_dim // 2) - low) / (high - low), 0.0, 1.0)
     frequencies = inverse_frequencies(base, rotary_dim)
     frequencies = frequencies / factor * interpolated + frequencies * (1.0 - interpolated)
@@ -107,9 +107,9 @@ def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = Non
 
 
 def llama3(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
-    """Wavelengths above `L / low_freq_factor` are stretched by `factor`, those below `L / high_freq_factor` are kept.
+    """Multiplies wavelengths above `L / low_freq_factor` by `factor`, and keeps those below `L / high_freq_factor`.
 
-    Between them the frequency is interpolated, linear in `L / wavelength`; `L` is the trained length.
+    Between them the frequency is interpolated, linear in `L / wavelength`. `L` is the trained length.
 
     Reference:
         Grattafiori et al. 2024, "The Llama 3 Herd of Models", section 3.4.2, and the code published with Llama 3.1.
@@ -122,7 +122,9 @@ def llama3(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = N
 
 
 def longrope(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
-    """Each pair divided by its own factor, from `short_factor` up to the trained length `L`, from `long_factor` beyond.
+    """Divides the frequency of each pair by a factor of its own.
+
+    The factors are `short_factor` for texts up to the trained length `L`, and `long_factor` for longer texts.
 
     The attention scaling is `attention_factor` if given, else `sqrt(1 + ln(factor) / ln(L))`, where `factor` is the
     ratio of the longest length to the trained one.
@@ -145,10 +147,10 @@ def longrope(base: float, rotary_dim: int, scaling: dict, sequence_length: Any =
 
 
 def proportional(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
-    """Only the fastest `proportion` of the pairs turns (at its frequency divided by `factor`), the others stand still.
+    """Rotates only the `proportion` of pairs with the highest frequencies, which are divided by `factor`.
 
-    Unlike a `rotary_dim` smaller than the head, the frequencies stay those of the whole width, and in the half-split
-    layout the pairs stay `rotary_dim / 2` apart.
+    The other pairs are not rotated. In contrast to a `rotary_dim` smaller than the head, frequencies are those of the
+    whole width, and in the half-split layout the features of a pair stay `rotary_dim / 2` apart.
 
     Reference:
         The configuration of Gemma 4 in the Transformers library.
@@ -169,14 +171,14 @@ ROTARY_SCALINGS = {
 
 
 def check_rotary_scaling(scaling: dict, rotary_dim: int) -> dict:
-    """Returns a copy of `scaling` without keys that are `None`, if everything in it is known, there and in range.
+    """Checks `scaling`, and returns a copy without keys whose value is None.
 
     Args:
         scaling: `{"kind": name of the method, ...}` with the method's parameters.
         rotary_dim: Number of rotated features.
 
     Raises:
-        ValueError: If the kind is unknown, or a key is unknown, missing or out of range; the message names it.
+        ValueError: If the kind is unknown, or a key is unknown, missing or out of range. The message names the key.
     """
     if not isinstance(scaling, dict) or scaling.get("kind") not in ROTARY_SCALINGS:
         kinds = ", ".join(map(repr, ROTARY_SCALINGS))
@@ -234,7 +236,7 @@ def _check_value(kind: str, key: str, value: Any, rotary_dim: int) -> None:
 
 
 def _matching(sequence_length: Any, *arrays: Any) -> Any:
-    """Picks NumPy for a number or array, `keras.ops` for a tensor, and brings all into shapes and types that fit."""
+    """NumPy for a number or array, `keras.ops` for a tensor, and all arguments in shapes and types that fit."""
     if isinstance(sequence_length, int | float | np.ndarray | np.generic):
         return np, np.asarray(sequence_length, "float64")[..., None], *arrays
     return ops, ops.expand_dims(sequence_length, -1), *(ops.cast(array, sequence_length.dtype) for array in arrays)

@@ -1,4 +1,4 @@
-"""Learned vectors per distance that are added to keys and values (Shaw et al.)."""
+"""Learned vectors for each distance, added to keys and values (Shaw et al.)."""
 
 from typing import Any
 
@@ -19,30 +19,29 @@ from layers.positions.base import (
 @register_position("shaw")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ShawRelativePositions(PositionEncoding):
-    """Adds a learned vector to each key and each value, which depends on the clipped distance from the query.
+    """Adds to each key and each value a learned vector that depends on the clipped distance from the query.
 
     With the distance `r = clip(key position - query position, -max_distance, max_distance)`, attention becomes
-    `score = query . (key + a_key[r])` and `output = sum of weight * (value + a_value[r])`; the vectors are shared by
-    all heads. This layer gives the two terms that are added to plain attention, `query . a_key[r]` and
+    `score = query . (key + a_key[r])` and `output = sum of weight * (value + a_value[r])`. All heads share the vectors.
+    This layer computes the two terms that are added to plain attention, `query . a_key[r]` and
     `sum of weight * a_value[r]`.
 
-    The vectors are never laid out per query and key (which would take `query_length * key_length * head_dim` numbers).
-    Instead the query meets all `2 max_distance + 1` vectors in one product and the result is picked by distance; the
-    weights are summed by distance and meet the vectors in one product. Besides copies of its input and output, each of
-    the two takes `batch * heads * query_length * (2 max_distance + 1)` numbers and `head_dim` times as many
-    multiplications, so a small `max_distance` makes it cheap. The second term needs the weights, so attention has to
-    hold these in full.
+    The vectors are not copied for each query and key, which would take `query_length * key_length * head_dim` numbers.
+    For the first term, the query is multiplied by all `2 max_distance + 1` vectors, and the results are picked by
+    distance. For the second, the weights are summed by distance and multiplied by the vectors. Each term takes
+    `batch * heads * query_length * (2 max_distance + 1)` numbers of memory, and `head_dim` times as many
+    multiplications. The second term needs the attention weights in full, so attention takes the plain path.
 
     Args:
-        head_dim: Width of queries and keys per head.
-        max_distance: Distance beyond which vectors are the same.
-        value_dim: Width of values per head; default `head_dim`.
-        embeddings_initializer: How both tables start.
-        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+        head_dim: Width of a query and key head.
+        max_distance: Largest distance with a vector of its own; larger distances use the same vector.
+        value_dim: Width of a value head. Default `head_dim`.
+        embeddings_initializer: Initializer of both tables.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Raises:
-        ValueError: If a size is not a positive integer, a call has a wrong rank or width, or positions are not
-            integers.
+        ValueError: If a size is not a positive integer, an argument of a call has a wrong rank or width, or positions
+            are not integers.
 
     Example:
 
@@ -99,7 +98,7 @@ class ShawRelativePositions(PositionEncoding):
         return output + self.value_context(weights, query_positions, key_positions)
 
     def key_bias(self, query: Any, query_positions: Any, key_positions: Any) -> Any:
-        """The term that the vectors of the keys add to the scores, before scaling.
+        """Returns the term that the key vectors add to the scores, before scaling.
 
         Args:
             query: Shape `(batch, heads, query_length, head_dim)`.
@@ -107,8 +106,8 @@ class ShawRelativePositions(PositionEncoding):
             key_positions: Integers, shape `(key_length,)` or `(batch, key_length)`.
 
         Returns:
-            `query . a_key[distance]`, shape `(batch, heads, query_length, key_length)`, in float32 or wider: they are
-            part of the scores, which are not rounded.
+            `query . a_key[distance]`, shape `(batch, heads, query_length, key_length)`, in float32 or wider like all
+            scores.
         """
         self._check("query", query, self.head_dim)
         if not self.built:
@@ -117,14 +116,14 @@ class ShawRelativePositions(PositionEncoding):
         slots, rows, key_length = self._slots(query_positions, key_positions)
         dtype = float32_or_wider(query.dtype)
         products = ops.matmul(ops.cast(query, dtype), ops.transpose(ops.cast(self.key_embeddings, dtype)))
-        # Rows that share their positions share the picking, too: one gather of `batch / rows * heads` numbers each.
+        # rows with the same positions also share the gather, which then moves `batch / rows * heads` numbers at once
         products = ops.reshape(products, (rows, batch // rows * heads, query_length * self.num_distances))
         products = ops.reshape(ops.transpose(products, (0, 2, 1)), (-1, batch // rows * heads))
         picked = ops.take(products, slots, axis=0)
         return ops.reshape(ops.transpose(picked, (0, 2, 1)), (batch, heads, query_length, key_length))
 
     def value_context(self, weights: Any, query_positions: Any, key_positions: Any) -> Any:
-        """The term that the vectors of the values add to the output of attention.
+        """Returns the term that the value vectors add to the output of attention.
 
         Args:
             weights: Attention weights, shape `(batch, heads, query_length, key_length)`; zero where masked.
@@ -133,7 +132,7 @@ class ShawRelativePositions(PositionEncoding):
 
         Returns:
             `sum over keys of weight * a_value[distance]`, shape `(batch, heads, query_length, value_dim)`, in the dtype
-            of `weights`. Sums are formed in float32 whatever the policy.
+            of `weights`. Sums are computed in float32 whatever the policy.
         """
         self._check("weights", weights, None)
         if not self.built:
@@ -149,7 +148,7 @@ class ShawRelativePositions(PositionEncoding):
         return ops.cast(ops.matmul(sums, ops.cast(self.value_embeddings, sums.dtype)), weights.dtype)
 
     def _slots(self, query_positions: Any, key_positions: Any) -> Any:
-        """Numbers the pairs (row, query, distance) and gives that of each query and key, `(rows, queries * keys)`."""
+        """The index of each query and key among all (row, query, distance), of shape `(rows, queries * keys)`."""
         distance = distances(query_positions, key_positions)
         rows, query_length, key_length = ops.shape(distance)
         number = ops.clip(distance, -self.max_distance, self.max_distance) + self.max_distance

@@ -20,27 +20,28 @@ from layers.positions.base import (
 @register_position("sinusoidal")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class SinusoidalPositionEncoding(PositionEncoding):
-    """Fixed sines and cosines of geometrically spaced wavelengths, to be added to token embeddings.
+    """Fixed sines and cosines of the position with geometrically spaced wavelengths, added to the token embeddings.
 
-    With `frequency_i = base ** (-2 i / dim)`, position `p` gets `sin(p * frequency_i)` and `cos(p * frequency_i)` for
-    `i = 0 ... dim / 2 - 1`. The encoding of `p + k` is a rotation of the encoding of `p` that depends on `k` only.
+    The features of position `p` are `sin(p * frequency_i)` and `cos(p * frequency_i)` for `i = 0 ... dim / 2 - 1`, with
+    `frequency_i = base ** (-2 i / dim)`. The encoding of `p + k` is a rotation of the encoding of `p` that depends on
+    `k` only.
 
     Args:
         dim: Width of the encoding, even.
-        base: Ratio of the longest to the shortest wavelength.
-        layout: Order of the features. `"interleaved"` (the paper): sine at even, cosine at odd places;
+        base: Base of the frequencies; 10,000 in the paper.
+        layout: Order of the features. `"interleaved"` (the paper): sines at even, cosines at odd indices;
             `"concatenated"`: all sines, then all cosines.
-        **kwargs: `name`, `dtype` and what else `keras.layers.Layer` takes.
+        **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
         positions: Integers of any shape, for example `(length,)` or `(batch, length)`.
 
     Returns:
-        The encoding, shape `(*positions.shape, dim)`, in the compute dtype; the angles are computed in float32 whatever
-        the policy.
+        The encoding, shape `(*positions.shape, dim)`, in the compute dtype. Angles are computed in float32 whatever the
+        policy.
 
     Raises:
-        ValueError: If `dim` is odd, `base` not above zero, `layout` unknown or `positions` not integers.
+        ValueError: If `dim` is odd, `base` is not above zero, `layout` is unknown or `positions` are not integers.
 
     Example:
 
@@ -61,7 +62,7 @@ class SinusoidalPositionEncoding(PositionEncoding):
         self._frequencies = self.base ** (-np.arange(0, dim, 2, dtype="float64") / dim)
 
     def on_embeddings(self, x: Any, positions: Any) -> Any:
-        # positions below zero belong to left padding: any encoding will do
+        # positions below zero are left padding, for which any encoding will do
         return x + ops.cast(self(ops.maximum(positions, 0)), x.dtype)
 
     def call(self, positions: Any) -> Any:

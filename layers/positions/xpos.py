@@ -13,24 +13,24 @@ from layers.positions.rotary import RotaryEmbedding
 @register_position("xpos")
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class XPos(RotaryEmbedding):
-    """Rotary positions whose queries shrink and whose keys grow, so that the product falls with the distance.
+    """Rotary positions with a factor on queries and keys, so that scores decay with the distance (xPos).
 
-    With `zeta_i = (2 i / rotary_dim + gamma) / (1 + gamma)`, pair `i` of a query at position `p` is rotated and
-    multiplied by `zeta_i ** (p / scale_base)`, that of a key by `zeta_i ** (-p / scale_base)`. The product of the two
-    then has the factor `zeta_i ** ((p_query - p_key) / scale_base)`, at most 1 where the key stands before the query:
-    for causal attention only. Fast pairs, which say little about long distances, fall fastest.
+    Pair `i` of a query at position `p` is rotated and multiplied by `zeta_i ** (p / scale_base)`, that of a key by
+    `zeta_i ** (-p / scale_base)`, with `zeta_i = (2 i / rotary_dim + gamma) / (1 + gamma)`. Their product has the
+    factor `zeta_i ** ((p_query - p_key) / scale_base)`. It is at most 1 if the key is before the query, so xPos is for
+    causal attention only. Pairs with high frequencies, which say little about long distances, decay fastest.
 
-    Keys grow without bound with the position; in float32 they overflow beyond some 70 times `scale_base`, in
-    float16 beyond some 9 times.
+    Keys grow without bound with the position. They overflow beyond about 70 times `scale_base` in float32, and beyond
+    about 9 times in float16.
 
     Args:
         head_dim: Width of a head.
-        scale_base: Number of positions over which a pair falls by its `zeta`; 512 in the published code.
-        gamma: The larger, the slower the fall; 0.4 in the paper.
-        **kwargs: Further arguments of `RotaryEmbedding`; the paper has the layout `"interleaved"`.
+        scale_base: Number of positions over which pair `i` decays by `zeta_i`; 512 in the published code.
+        gamma: The larger, the slower the decay; 0.4 in the paper.
+        **kwargs: Further arguments of `RotaryEmbedding`. The paper uses the layout `"interleaved"`.
 
     Call arguments:
-        x: Queries, which the call turns; keys are what `on_keys` returns. All arguments are those of `RotaryEmbedding`.
+        x: Queries. For keys use `on_keys`. All call arguments are those of `RotaryEmbedding`.
 
     Example:
 
@@ -48,7 +48,7 @@ class XPos(RotaryEmbedding):
     def prepare(self, positions: Any, sequence_length: Any = None) -> Any:
         cos, sin = self.cos_sin(positions, sequence_length)
         growth = self._growth(positions, cos.dtype)
-        # the factor is the same for both features of a pair: it goes into cosine and sine
+        # both features of a pair have the same factor, so it is multiplied into cosine and sine
         return {"query": (cos * growth, sin * growth), "key": (cos / growth, sin / growth)}
 
     def on_queries(self, query: Any, prepared: Any) -> Any:

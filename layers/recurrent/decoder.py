@@ -20,20 +20,23 @@ BRIDGES = ("dense", "copy", "backward", "context")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RecurrentDecoder(keras.layers.Layer):
-    """Recurrent layers that write a target from an encoded source; how they attend to it is an argument.
+    """A recurrent decoder that attends to an encoded source, or reads a fixed context.
 
-    With E y the embedded last token, s_t the state of the last layer, m_j the encoder's outputs and `[;]` joining:
+    Notation: `E y_{t-1}` is the embedded previous token, `s_t` the state of the last layer, `m` the encoder's outputs,
+    `[a; b]` concatenation.
 
     * `attention="previous_state"` (Bahdanau et al. 2015, equations 4 to 6): `c_t = attend(s_{t-1}, m)`, and the first
       layer reads `[E y_{t-1}; c_t]`.
-    * `attention="current_state"` (Luong et al. 2015, section 3): the first layer reads E y_{t-1}, with `input_feeding`
-      (section 3.3) `[E y_{t-1}; a_{t-1}]` where a_t is the readout, at first zero; then `c_t = attend(s_t, m)`.
-    * `attention="none"`: the source is in the initial state alone (Sutskever et al. 2014), with `context_input` also in
-      the input of each step, `[E y_{t-1}; c]`, `c = tanh(V m_last)` (Cho et al. 2014, appendix A.1).
+    * `attention="current_state"` (Luong et al. 2015, section 3): the first layer reads `E y_{t-1}`, then
+      `c_t = attend(s_t, m)`. With `input_feeding` (section 3.3) the first layer reads `[E y_{t-1}; a_{t-1}]`, where
+      `a_t` is the readout and `a_0` is zero.
+    * `attention="none"`: only the initial state depends on the source (Sutskever et al. 2014). With `context_input`,
+      each step also reads the fixed context, `[E y_{t-1}; c]` with `c = tanh(V m_last)` (Cho et al. 2014, appendix
+      A.1).
 
-    Keys of the attention are projected once per source. Without `input_feeding`, a target that is known ahead
-    (teacher forcing) takes one recurrent call per layer over the whole sequence, which attends to the source in one
-    product, unless the previous state is what queries; where it does, a loop holds only what depends on the state.
+    The keys of the attention are projected once per source. With teacher forcing, each layer processes the whole target
+    in one call and attends to the source in one product. With `input_feeding` or `attention="previous_state"`, a loop
+    over the steps computes what depends on the state.
 
     Args:
         units: Width of the state of each layer.
@@ -45,35 +48,36 @@ class RecurrentDecoder(keras.layers.Layer):
         score_units: Width of the hidden layer of "additive"; None for `units`.
         window: Number of source positions on each side that are seen (Luong et al. 2015, section 3.2); None for all.
         window_center: "predicted" (local-p) or "monotonic" (local-m).
-        input_feeding: Whether the last readout is part of the input.
-        context_input: Whether the fixed context is.
-        bridge: How the encoder's last states become the first ones here. "dense": `tanh(W [all directions] + b)` of the
-            encoder layer of the same number (of the last one where there are fewer), without tanh for the cell of
-            an LSTM. "backward": likewise of the backward direction alone (Bahdanau et al. 2015, appendix A.2.2).
+        input_feeding: Whether the previous readout is part of the input. Only with "current_state".
+        context_input: Whether the fixed context is part of the input. Only with "none".
+        bridge: How the encoder's last states become the initial states. "dense": `tanh(W [all directions] + b)` of the
+            encoder layer with the same index, or the last one if there are fewer; without tanh for the cell state of an
+            LSTM. "backward": the same, with the backward direction alone (Bahdanau et al. 2015, appendix A.2.2).
             "context": `tanh(W c + b)` (Cho et al. 2014). "copy": the states themselves.
-        readout: What logits are made of, see `RecurrentReadout`.
-        readout_dim: Its width, see there.
-        dropout: Rate of the dropout on the inputs of each layer; recurrent connections have none (Zaremba et al. 2014).
+        readout: The vector from which logits are computed, see `RecurrentReadout`.
+        readout_dim: Width of the readout, see `RecurrentReadout`.
+        dropout: Rate of the dropout on the inputs of each layer. Recurrent connections have none (Zaremba et al. 2014).
 
     Call arguments:
         embedded: Embedded target without its last token, `(batch, length, embedding_dim)`.
         memory: The encoder's outputs, `(batch, source_length, memory_dim)`.
-        memory_mask: True where a source token is real, `(batch, source_length)`; Keras's mask of the memory if it is
-            given as None by name.
+        memory_mask: True where a source token is real, `(batch, source_length)`. If passed as `memory_mask=None`, it is
+            Keras's mask of the memory.
         encoder_states: The encoder's last states, see `RecurrentEncoder`.
-        use_gold: For training on the model's own output: true where a step's input is `embedded`, elsewhere it is what
-            `choose` made of the step before; `(batch, length)`. The first step always takes `embedded`.
-        choose: `choose(readout (batch, output_dim), numbers (batch,)) -> (batch, embedding_dim)`; no gradient passes.
+        use_gold: For scheduled sampling: true where the input of a step is `embedded`, false where it is the result of
+            `choose` for the previous step, `(batch, length)`. The first step always reads `embedded`.
+        choose: Function from a readout `(batch, output_dim)` and random numbers `(batch,)` to an embedded token
+            `(batch, embedding_dim)`. No gradient passes through it.
         numbers: Uniform random numbers in (0, 1) for `choose`, `(batch, length)`.
-        return_weights: Whether to return the attention weights.
+        return_weights: Whether to return the attention weights too.
         training: Whether dropout is active.
 
     Returns:
-        The readouts, `(batch, length, output_dim)`; with `return_weights` a tuple with the attention weights, `(batch,
-        length, source_length)`, None without attention.
+        The readouts, `(batch, length, output_dim)`. With `return_weights` a tuple of the readouts and the attention
+        weights, `(batch, length, source_length)`, which are None without attention.
 
     Raises:
-        ValueError: If an argument is out of range or two do not go together.
+        ValueError: If an argument is out of range, or two arguments exclude each other.
 
     Example:
 
@@ -84,7 +88,7 @@ class RecurrentDecoder(keras.layers.Layer):
     (2, 5, 16)
     """
 
-    # each step needs the whole state, so sharing its matrices would mean a message in each
+    # each step needs the whole state, so dividing its matrices would need communication in each step
     weight_role = WHOLE
 
     def __init__(
@@ -191,7 +195,7 @@ class RecurrentDecoder(keras.layers.Layer):
 
         Args:
             embedded_shape: `(..., embedding_dim)`.
-            memory_shape: `(..., memory_dim)`; half of it is each direction's where `bridge` is "backward".
+            memory_shape: `(..., memory_dim)`. With the bridge "backward", half of the width belongs to each direction.
         """
         embedding_dim, memory_dim = embedded_shape[-1], memory_shape[-1]
         if self.bridge == "copy" and memory_dim != self.units:
@@ -217,7 +221,7 @@ class RecurrentDecoder(keras.layers.Layer):
             bridge.build((None, bridge_dim))
 
     def start(self, memory: Any, memory_mask: Any, encoder_states: list) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the state that steps change, and the tensors that they only read.
+        """Returns the initial state of the steps, and the constant tensors that they read.
 
         Args:
             memory, memory_mask, encoder_states: See the call arguments.
@@ -254,15 +258,15 @@ class RecurrentDecoder(keras.layers.Layer):
         return keras.tree.map_structure(lambda state: ops.cast(state, self.compute_dtype), states)
 
     def make_advance(self, constants: dict[str, Any], embedding_dim: int) -> tuple[Callable, Callable]:
-        """Returns the map of embedded tokens to the first layer's gates, and the function of one step.
+        """Returns the projection of embedded tokens to the gates of the first layer, and the function of one step.
 
         Args:
-            constants: What `start` returned.
+            constants: Second result of `start`.
             embedding_dim: Width of the embedded tokens.
 
         Returns:
             `project(embedded)` and `advance(projected, state, multipliers) -> (output of the last layer, context or
-            None, weights or None, new states of the layers)`, `multipliers` being those of the dropout, by layer.
+            None, weights or None, new states of the layers)`. `multipliers` are the dropout factors by layer.
         """
         first = self.recurrent_layers[0]
         steps = [layer.make_step() for layer in self.recurrent_layers]
@@ -303,8 +307,8 @@ class RecurrentDecoder(keras.layers.Layer):
 
         Args:
             query: `(batch, units)` or `(batch, length, units)`.
-            constants: What `start` returned.
-            step: Number of the step from 1, see `AttentionWindow`; None without a window that follows the steps.
+            constants: Second result of `start`.
+            step: Number of the step, counted from 1, see `AttentionWindow`; None without a "monotonic" window.
         """
         mask, factors = constants["mask"], None
         if self.window is not None:
@@ -319,7 +323,7 @@ class RecurrentDecoder(keras.layers.Layer):
         """Returns the state after a step.
 
         Args:
-            state: That before it.
+            state: The state before the step.
             layers: New states of the layers.
             readout: The readout of the step.
         """
@@ -331,14 +335,16 @@ class RecurrentDecoder(keras.layers.Layer):
         return new
 
     def step(self, embedded: Any, state: dict[str, Any], constants: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
-        """Reads one token per row.
+        """Runs one step, with one token per row.
 
         Args:
             embedded: `(batch, embedding_dim)`.
-            state, constants: What `start` or the last step returned.
+            state: The state returned by `start` or the last step.
+            constants: Second result of `start`.
 
         Returns:
-            The readout `(batch, output_dim)`, the attention weights `(batch, source_length)` or None, the new state.
+            The readout `(batch, output_dim)`, the attention weights `(batch, source_length)` or None, and the new
+            state.
         """
         embedded = ops.cast(embedded, self.compute_dtype)
         project, advance = self.make_advance(constants, embedded.shape[-1])
@@ -372,13 +378,13 @@ class RecurrentDecoder(keras.layers.Layer):
         return (readout, weights) if return_weights else readout
 
     def compute_mask(self, embedded: Any, previous_mask: Any) -> Any:
-        return previous_mask, None  # that of the embedded tokens, for the readouts; none for the weights
+        return previous_mask, None  # readouts have the mask of the embedded tokens, weights have none
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.options}
 
 
 def _joined(directions: list, number: int) -> Any:
-    """State tensor `number` of all directions of a layer, side by side."""
+    """State tensor `number` of all directions of a layer, concatenated."""
     tensors = [states[number] for states in directions]
     return ops.concatenate(tensors, axis=-1) if len(tensors) > 1 else tensors[0]

@@ -1,10 +1,11 @@
-"""A recurrent encoder: layers on top of each other, in one or in both directions."""
+"""A recurrent encoder: stacked layers in one or both directions."""
 
 from typing import Any
 
 import keras
 from keras import ops
 
+from layers.capture import point
 from layers.dropout import Dropout
 from layers.recurrent.layer import RecurrentLayer
 from layers.roles import WHOLE
@@ -12,38 +13,38 @@ from layers.roles import WHOLE
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RecurrentEncoder(keras.layers.Layer):
-    """Recurrent layers on top of each other, each in one or in both directions.
+    """Stacked recurrent layers, each in one or both directions.
 
-    A padded row gives what it gives alone: padding leaves the states alone and has zeros as outputs.
+    A padded row gives the same as the row alone: padding does not change the states, and its outputs are zero.
 
-    With `units=None` it keeps the width of its inputs and can take the place of an attention in a `TransformerBlock`,
-    for comparison: `O(n * dim^2)`, one step per position.
+    With `units=None` the outputs are as wide as the inputs. The encoder can then replace the attention of a
+    `TransformerBlock`, for comparison. It takes `O(n * dim^2)` operations for n positions, one step after the other.
 
     Args:
         units: Width of the state of each layer and direction. Default: such that the outputs are as wide as the inputs.
         num_layers: Number of layers.
         cell: "simple", "gru" or "lstm".
         reset_after: See `RecurrentLayer`.
-        bidirectional: Whether each layer reads in both directions; its output is both joined, forward first.
-        backwards: Whether a layer of one direction reads from the end (Sutskever et al. 2014, section 3.3: the source
-            is easier reversed).
+        bidirectional: Whether each layer reads in both directions. Its output is their concatenation, forward first.
+        backwards: Whether a unidirectional encoder reads from the end. Sutskever et al. 2014, section 3.3, found that
+            reversed sources are easier to learn.
         dropout: Rate of the dropout between layers.
-        return_states: Whether to return the last states, too.
+        return_states: Whether to return the last states too.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
-        mask: True where a position is real, `(batch, length)`; padding is on the right. Default: the mask that the
-            inputs carry from a layer of Keras (`Embedding(mask_zero=True)`, `Masking`).
+        mask: True where a position is real, `(batch, length)`. Padding must be on the right. Default: the mask that the
+            inputs carry from a Keras layer (`Embedding(mask_zero=True)`, `Masking`).
         training: Whether dropout is active.
 
     Returns:
-        The outputs of the last layer, `(batch, length, units)` or `(batch, length, 2 * units)`. With `return_states` a
-        pair with the last states: a list with one entry per layer, a list with one per direction, a list of the state
-        tensors `(batch, units)`.
+        The outputs of the last layer, `(batch, length, units)`, or `(batch, length, 2 * units)` if bidirectional. With
+        `return_states` a tuple of the outputs and the last states. `states[i][j]` is the list of state tensors
+        `(batch, units)` of layer i in direction j.
 
     Raises:
-        ValueError: If an argument is out of range, `backwards` goes with `bidirectional`, or the inputs have an odd
-            width where half of it is that of the states.
+        ValueError: If an argument is out of range, if both `backwards` and `bidirectional` are set, or if the inputs
+            have an odd width with `bidirectional=True` and `units=None`.
 
     Example:
 
@@ -53,11 +54,11 @@ class RecurrentEncoder(keras.layers.Layer):
     ((2, 5, 32), 2, 2)
 
     Reference:
-        Schuster and Paliwal 1997 (both directions); Bahdanau et al. 2015, section 3.2 and appendix A.2.1; as a mixer:
-        Vaswani et al. 2017, section 4 and table 1, row 2.
+        Schuster and Paliwal 1997, "Bidirectional Recurrent Neural Networks"; Bahdanau et al. 2015, section 3.2 and
+        appendix A.2.1; as a replacement of attention: Vaswani et al. 2017, section 4 and table 1, row 2.
     """
 
-    # each step needs the whole state, so sharing its matrices would mean a message in each
+    # each step needs the whole state, so dividing its matrices would need communication in each step
     weight_role = WHOLE
 
     def __init__(
@@ -134,7 +135,7 @@ class RecurrentEncoder(keras.layers.Layer):
             dim = self.output_dim
 
     def call(self, inputs: Any, mask: Any = None, training: bool | None = None) -> Any:
-        outputs, all_states = inputs, []
+        outputs, all_states = point(f"{self.name}.hidden", inputs), []
         for index, directions in enumerate(self.layers_by_direction):
             if index:
                 outputs = self.between[index - 1](outputs, training=training)
@@ -142,6 +143,7 @@ class RecurrentEncoder(keras.layers.Layer):
             outputs = results[0][0]
             if len(results) > 1:
                 outputs = ops.concatenate([result[0] for result in results], axis=-1)
+            outputs = point(f"{self.name}.hidden", outputs)
             all_states.append([result[1] for result in results])
         return (outputs, all_states) if self.return_states else outputs
 

@@ -1,8 +1,8 @@
-"""Recurrent layers over whole sequences with a backward pass of their own.
+"""Recurrent layers over whole sequences with their own backward pass.
 
-Differentiating a loop step by step multiplies the weights' gradient out at every step and keeps every intermediate
-value. Here the backward loop carries only what one step needs of the next: factors that depend on the forward pass
-alone are computed before it and the gradients of weights and inputs after it, each for all positions at once.
+Automatic differentiation of a loop computes a weight gradient at every step and keeps all intermediate values. Here the
+backward loop computes only what each step needs from the next. Factors that depend on the forward pass alone are
+computed before the loop, and the gradients of weights and inputs after it, each for all positions at once.
 """
 
 from collections.abc import Sequence
@@ -22,19 +22,19 @@ def all_states(
     mask: Any = None,
     backwards: bool = False,
 ) -> list[Any]:
-    """States of a recurrent layer after every position.
+    """Returns the states of a recurrent layer after every position.
 
     Args:
         cell: "simple", "gru_reset_after", "gru_reset_before" or "lstm".
         projected: `W x_t + b`, `(batch, length, gates * units)`, gates in the order of `keras.layers`.
-        states: Those before the first step: `[h]`, for an LSTM `[h, c]`, `(batch, units)`.
+        states: Initial states: `[h]`, or `[h, c]` for an LSTM, each `(batch, units)`.
         kernel: U, `(units, gates * units)`.
         bias: Added to `U h_{t-1}`, `(gates * units,)`; for "gru_reset_after" only.
-        mask: True where a position is real, `(batch, length)`; elsewhere the states stay, whatever `projected` holds.
+        mask: True where a position is real, `(batch, length)`. At other positions the states do not change.
         backwards: Whether the sequence is read from its end.
 
     Returns:
-        For each of `states` a tensor `(batch, length, units)`: what it is after each position.
+        For each of `states` a tensor `(batch, length, units)`, the state after each position.
 
     Example:
 
@@ -50,7 +50,7 @@ def all_states(
     def forward(projected: Any, kernel: Any, *rest: Any) -> Any:
         initial = list(rest[:count])
         if mask is not None:
-            # the backward pass multiplies by factors of all positions: NaN times zero would be NaN
+            # the backward pass multiplies factors of all positions, and NaN times zero would be NaN
             projected = ops.where(mask > 0.5, projected, ops.cast(0, projected.dtype))
         features = Features(projected=projected, mask=mask)
 
@@ -100,13 +100,13 @@ def _split(tensor: Any, count: int) -> list[Any]:
 
 
 def _sum_of_products(a: Any, b: Any) -> Any:
-    """Gradient of a matrix: `a^T b` summed over batch and positions, `(batch, length, m)` and `(batch, length, n)`."""
+    """Gradient of a matrix: `a^T b`, for `(batch, length, m)` and `(batch, length, n)`, summed over all positions."""
     a, b = (ops.reshape(x, (-1, x.shape[-1])) for x in (a, b))
     return ops.matmul(ops.transpose(a), b)
 
 
 class SimpleEquations:
-    """`h_t = tanh(p_t + U h_{t-1})`; a record is the gradient of the argument of tanh."""
+    """`h_t = tanh(p_t + U h_{t-1})`. A record is the gradient of the argument of tanh."""
 
     @staticmethod
     def forward(projected: Any, states: Any, kernel: Any) -> Any:
@@ -130,7 +130,7 @@ class SimpleEquations:
 class GRUResetAfterEquations:
     """`z, r = sigmoid(...)`, `n = tanh(p_n + r (U_n h_{t-1} + b_n))`, `h_t = n + z (h_{t-1} - n)`.
 
-    A record is the gradient of h_t; those of `U h_{t-1}` are it times the factors "recurrent".
+    A record is the gradient of `h_t`. Multiplied by the factors "recurrent" it is the gradient of `U h_{t-1}`.
     """
 
     @staticmethod
@@ -169,7 +169,7 @@ class GRUResetAfterEquations:
 
 
 class GRUResetBeforeEquations:
-    """`n = tanh(p_n + U_n (r h_{t-1}))`, otherwise as above; a record is the gradients of all gates."""
+    """`n = tanh(p_n + U_n (r h_{t-1}))`, otherwise as with reset after. A record holds the gradients of all gates."""
 
     @staticmethod
     def forward(projected: Any, states: Any, kernel: Any) -> Any:
@@ -213,7 +213,7 @@ class GRUResetBeforeEquations:
 class LSTMEquations:
     """`i, f, o = sigmoid(...)`, `g = tanh(...)`, `c_t = f c_{t-1} + i g`, `h_t = o tanh(c_t)`.
 
-    A record is the gradients of all gates.
+    A record holds the gradients of all gates.
     """
 
     @staticmethod

@@ -15,31 +15,30 @@ NETWORKS = {"simple": keras.layers.SimpleRNN, "gru": keras.layers.GRU, "lstm": k
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RecurrentLayer(keras.layers.Layer):
-    """A simple recurrent, GRU or LSTM layer in one direction, whole sequences or step by step.
+    """A simple recurrent, GRU or LSTM layer in one direction, for whole sequences or single steps.
 
-    The weights are those of `keras.layers.SimpleRNN`, `GRU` or `LSTM`, in the sublayer `network`. In training on a GPU
-    that layer also computes, with its fused kernel (cuDNN), where it has one: an LSTM, and on TensorFlow a GRU with
-    `reset_after`. Otherwise, and at inference, where XLA is to compile decoding as a whole and cannot compile cuDNN's
-    kernels, the inputs of all positions are projected in one matrix product and a loop does the rest; a GRU of
-    `keras.layers` projects them step by step. Keras does not compile with XLA the training of a model that has
-    cuDNN's kernels (it warns).
+    The weights are those of `keras.layers.SimpleRNN`, `GRU` or `LSTM`, in the sublayer `network`. By default, the
+    inputs of all positions are projected in one matrix product, and a loop computes the rest.
+
+    In training on a GPU, the fused kernel (cuDNN) of the Keras layer is used if it has one: for an LSTM, and on
+    TensorFlow for a GRU with `reset_after`. Keras then does not compile the training with XLA, and warns. Inference
+    does not use cuDNN, so that XLA can compile decoding as a whole.
 
     Args:
         units: Width of the state.
         cell: "simple" (`h_t = tanh(W x_t + U h_{t-1} + b)`), "gru" or "lstm".
-        reset_after: Whether the reset gate of a GRU acts after the matrix product with the state, as cuDNN's does, or
-            on the state itself, as in the papers; of no account for other cells.
-        backwards: Whether the sequence is read from its end; outputs stay at their positions.
+        reset_after: Whether the reset gate of a GRU acts after the matrix product with the state, as in cuDNN. If
+            False, it acts on the state itself, as in the paper. Other cells ignore it.
+        backwards: Whether the sequence is read from its end. Outputs stay at their positions.
 
     Call arguments:
         inputs: `(batch, length, dim)`.
-        initial_state: List of the state tensors before the first step, `(batch, units)`: `[h]`, for an LSTM `[h, c]`.
-            Default zeros.
-        mask: True where a position is real, `(batch, length)`; padding is on the right. Elsewhere the state stays
-            and the output is zero. Default: the mask that the inputs carry from a layer of Keras.
-        context: `(batch, context_dim)`, joined to the input of every step; the layer must have been built for the width
+        initial_state: List of initial state tensors `(batch, units)`: `[h]`, or `[h, c]` for an LSTM. Default zeros.
+        mask: True where a position is real, `(batch, length)`. Padding must be on the right; there the state does not
+            change and the output is zero. Default: the mask that the inputs carry from a Keras layer.
+        context: `(batch, context_dim)`, concatenated to the input of every step. The layer must be built for the width
             `dim + context_dim`.
-        inputs_mask: Mask that Keras takes from the inputs.
+        inputs_mask: Keras's mask of the inputs, filled in by Keras.
         training: Whether the fused kernel may be used.
 
     Returns:
@@ -55,11 +54,12 @@ class RecurrentLayer(keras.layers.Layer):
     ((2, 5, 16), [(2, 16), (2, 16)])
 
     Reference:
-        Elman 1990 (simple); Cho et al. 2014, section 2.3 (GRU); Hochreiter and Schmidhuber 1997 and Gers et al. 2000
+        Elman 1990, "Finding Structure in Time" (simple); Cho et al. 2014, "Learning Phrase Representations", section
+        2.3 (GRU); Hochreiter and Schmidhuber 1997, "Long Short-Term Memory", and Gers et al. 2000, "Learning to Forget"
         (LSTM with forget gate).
     """
 
-    # each step needs the whole state, so sharing its matrices would mean a message in each
+    # each step needs the whole state, so dividing its matrices would need communication in each step
     weight_role = WHOLE
 
     def __init__(
@@ -108,7 +108,7 @@ class RecurrentLayer(keras.layers.Layer):
             zeros = ops.zeros((ops.shape(inputs)[0], self.units), dtype=self.compute_dtype)
             initial_state = [zeros] * self.number_of_states
         initial_state = [ops.cast(state, self.compute_dtype) for state in initial_state]
-        inputs = hide_padding(inputs, mask)  # for the gradient of the kernel, to which NaN times zero would be NaN
+        inputs = hide_padding(inputs, mask)  # NaN in padding would make the gradient of the kernel NaN
         if training and self._has_fused_kernel():
             return self._call_network(inputs, initial_state, mask, context)
         projected = self.make_projection(inputs.shape[-1])(inputs)
@@ -134,7 +134,7 @@ class RecurrentLayer(keras.layers.Layer):
         not_empty = None
         if mask is not None:
             mask = ops.cast(mask, "bool")
-            # cuDNN refuses rows without a single position: they get one, and their results are taken back.
+            # cuDNN refuses rows without any position: they get one, and their results are replaced afterwards
             not_empty = ops.any(mask, axis=1, keepdims=True)
             first = ops.expand_dims(ops.arange(ops.shape(mask)[1]) == 0, 0)
             network_mask = ops.logical_or(mask, ops.logical_and(first, ops.logical_not(not_empty)))
@@ -168,20 +168,20 @@ class RecurrentLayer(keras.layers.Layer):
         return kernel, [bias[1]] if self._has_two_biases() else []
 
     def make_projection(self, dim: int) -> Callable[[Any], Any]:
-        """Returns the map of the first `dim` inputs to their part of the gates, bias included.
+        """Returns the projection of the first `dim` input features to the gates, with the bias.
 
         Args:
-            dim: Width of the inputs `(..., dim)`; the map gives `(..., gates * units)`.
+            dim: Width of the inputs `(..., dim)`. The projection returns `(..., gates * units)`.
         """
         kernel, _, bias = self._weights()
         kernel, bias = kernel[:dim], bias[0] if self._has_two_biases() else bias
         return lambda inputs: ops.matmul(ops.cast(inputs, self.compute_dtype), kernel) + bias
 
     def make_context_projection(self, dim: int) -> Callable[[Any], Any]:
-        """Returns the map of the last `dim` inputs, the `context`, to their part of the gates.
+        """Returns the projection of the last `dim` input features, the `context`, to the gates.
 
         Args:
-            dim: Width of the context `(..., dim)`; the map gives `(..., gates * units)`.
+            dim: Width of the context `(..., dim)`. The projection returns `(..., gates * units)`.
         """
         kernel = self._weights()[0]
         kernel = kernel[kernel.shape[0] - dim :]
@@ -190,8 +190,8 @@ class RecurrentLayer(keras.layers.Layer):
     def make_step(self) -> Callable[[Any, list[Any]], tuple[Any, list[Any]]]:
         """Returns `step(projected, states) -> (output, states)`, for one position.
 
-        `projected` is what the map of `make_projection` gave, plus, where there is a context, that of
-        `make_context_projection`; `(batch, gates * units)`.
+        `projected`, `(batch, gates * units)`, is the result of the projection of `make_projection`, plus that of
+        `make_context_projection` if there is a context.
         """
         forward, (kernel, biases) = CELLS[self._equations()].forward, self._recurrent_weights()
 

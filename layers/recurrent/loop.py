@@ -8,7 +8,7 @@ from keras import ops
 
 
 class _Step:
-    """What `keras.layers.RNN` takes for a cell: a function and the number of features of its first state."""
+    """A cell for `keras.layers.RNN`: a function and the number of features of its first state."""
 
     def __init__(self, function: Callable, state_size: int) -> None:
         self.call = function
@@ -26,13 +26,13 @@ def run_steps(
 ) -> tuple[Any, list[Any]]:
     """Calls `step` on each position of a sequence in turn.
 
-    The loop is the one of `keras.layers.RNN`: a `tf.while_loop` with a known bound (so that XLA can differentiate it)
-    on TensorFlow, a `scan` on JAX. It is compiled once, whatever the length.
+    The loop is that of `keras.layers.RNN`: on TensorFlow a `tf.while_loop` with a known bound, so that XLA can
+    differentiate it, on JAX a `scan`. It is compiled once for all lengths.
 
     Args:
-        step: `step(inputs, states) -> (outputs, states)`: takes `(batch, features)` and a list of tensors with the
-            batch on axis 0, returns a nested structure of tensors `(batch, ...)` and the new states, of the same
-            shapes and types.
+        step: `step(inputs, states) -> (outputs, states)`. Takes `(batch, features)` and a list of tensors with the
+            batch on axis 0. Returns a nested structure of tensors `(batch, ...)`, and new states with the same shapes
+            and types.
         sequence: `(batch, length, features)`.
         states: The states before the first step.
         backwards: Whether to go from the last position to the first. Outputs stay at their positions.
@@ -54,7 +54,7 @@ def run_steps(
         structure[:] = [outputs]
         return tuple(keras.tree.flatten(outputs)), states
 
-    # Outputs are flat and turned round here, because the loop can do neither with nested ones on JAX.
+    # outputs are flattened and reversed here, because on JAX the loop can neither nest nor reverse them
     if backwards:
         sequence = ops.flip(sequence, axis=1)
     loop = keras.layers.RNN(_Step(flat_step, int(states[0].shape[-1])), return_sequences=True)
@@ -65,10 +65,10 @@ def run_steps(
 
 
 class Features:
-    """Several tensors `(batch, length, width)` side by side in one, for a loop that reads one tensor.
+    """Several tensors `(batch, length, width)` concatenated in one, for a loop that reads one tensor.
 
     Args:
-        tensors: By name; those that are None are left out. All are cast to the type of the first.
+        tensors: Tensors by name. Those that are None are left out. All are cast to the type of the first.
 
     Attributes:
         joined: `(batch, length, sum of the widths)`.
@@ -85,7 +85,7 @@ class Features:
         self.joined = ops.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
 
     def split(self, columns: Any) -> dict[str, Any]:
-        """The parts of one step, `(batch, width)` each, by name.
+        """Returns the parts of one step by name, each `(batch, width)`.
 
         Args:
             columns: `(batch, sum of the widths)`.

@@ -1,7 +1,7 @@
-"""How a `RecurrentDecoder` reads a whole target: all at once, step by step, or partly its own output.
+"""How a `RecurrentDecoder` reads a whole target: at once, step by step, or partly from its own output.
 
-All functions take the decoder, the embedded target `(batch, length, embedding_dim)` and what `decoder.start` returned;
-they return the readouts `(batch, length, output_dim)` and the weights, `(batch, length, source_length)` or None.
+All functions take the decoder, the embedded target `(batch, length, embedding_dim)` and the results of `decoder.start`.
+They return the readouts `(batch, length, output_dim)` and the weights, `(batch, length, source_length)` or None.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from layers.recurrent.loop import Features, run_steps
 
 
 def _multipliers(decoder: Any, like: Any, width: int, training: Any) -> Any:
-    """Factors of the decoder's dropout for a tensor `(batch, length, width)`, or None.
+    """Dropout factors of the decoder for a tensor `(batch, length, width)`, or None.
 
     Args:
         decoder: The decoder.
@@ -46,7 +46,7 @@ def _by_layer(parts: Any) -> Any:
 
 
 def read_at_once(decoder: Any, embedded: Any, state: dict, constants: dict, training: Any) -> tuple[Any, Any]:
-    """All positions of each layer in one call, for decoders no input of which depends on what comes out above it."""
+    """Computes all positions of each layer in one call, for decoders whose inputs do not depend on their outputs."""
     output = embedded = _drop(decoder, embedded, training)
     context, weights = constants.get("context"), None
     for index, layer in enumerate(decoder.recurrent_layers):
@@ -70,7 +70,7 @@ def read_at_once(decoder: Any, embedded: Any, state: dict, constants: dict, trai
 def read_in_loop(
     decoder: Any, embedded: Any, state: dict, constants: dict, return_weights: bool, training: Any
 ) -> tuple[Any, Any]:
-    """Position by position, with what does not depend on the state before and after the loop."""
+    """Computes position by position. What does not depend on the state is computed before or after the loop."""
     embedded = _drop(decoder, embedded, training)
     project, advance = decoder.make_advance(constants, embedded.shape[-1])
     features = Features(projected=project(embedded), **_layer_multipliers(decoder, embedded, training))
@@ -106,13 +106,13 @@ def read_own_output(
     return_weights: bool,
     training: Any,
 ) -> tuple[Any, Any]:
-    """Position by position, with inputs that are partly the model's own choices; see `RecurrentDecoder`."""
+    """Computes position by position, with inputs that are partly the model's own output; see `RecurrentDecoder`."""
     project, advance = decoder.make_advance(constants, embedded.shape[-1])
     first = ops.expand_dims(ops.arange(ops.shape(embedded)[1]) == 0, 0)
     gold = ops.logical_or(ops.cast(use_gold, "bool"), first)
     state = {**state, "fed": ops.zeros_like(embedded[:, 0])}
     features = Features(
-        # in float32: half precision would round the random numbers
+        # in float32, because half precision would round the random numbers
         numbers=ops.expand_dims(ops.cast(numbers, "float32"), -1),
         gold=ops.expand_dims(ops.cast(gold, "float32"), -1),
         embedded=embedded,

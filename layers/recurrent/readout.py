@@ -1,4 +1,4 @@
-"""What a recurrent decoder predicts from: its state, the context and the last token."""
+"""The vector from which a recurrent decoder predicts: made of its state, the context and the previous token."""
 
 from typing import Any
 
@@ -14,29 +14,31 @@ READOUTS = ("state", "attentional", "concatenation", "maxout")
 class RecurrentReadout(keras.layers.Layer):
     """The vector from which a linear map computes the logits.
 
-    * "state": the decoder's state s_t (Sutskever et al. 2014).
-    * "attentional": `tanh(W [c_t; s_t])`, without bias (Luong et al. 2015, equation 5).
-    * "concatenation": `[s_t; c_t; y_{t-1}]`.
-    * "maxout": `max` over pairs of `U s_t + V y_{t-1} + C c_t + b` (Bahdanau et al. 2015, appendix A.2.2; Cho et al.
-      2014, appendix A.1.2). The appendix of the former has s_{t-1} there, its equation 4 and the latter have s_t, as
-      here.
+    With the state `s_t`, the context `c_t` and the embedded previous token `e`:
 
-    Where there is no context c_t, it is left out.
+    * "state": `s_t` (Sutskever et al. 2014).
+    * "attentional": `tanh(W [c_t; s_t])`, without bias (Luong et al. 2015, equation 5).
+    * "concatenation": `[s_t; c_t; e]`.
+    * "maxout": the maximum over pairs of features of `U s_t + V e + C c_t + b` (Bahdanau et al. 2015, appendix A.2.2;
+      Cho et al. 2014, appendix A.1.2). The appendix of Bahdanau et al. uses `s_{t-1}`. Their equation 4 and Cho et al.
+      use `s_t`, as does this layer.
+
+    If the context is None, its terms are left out.
 
     Args:
-        kind: One of these names.
+        kind: "state", "attentional", "concatenation" or "maxout".
         dim: Width of "attentional" and "maxout"; None for that of the state.
 
     Call arguments:
-        state: s_t, `(..., units)`.
-        context: c_t, `(..., context_dim)`, or None.
-        embedded: Y_{t-1}, `(..., embedding_dim)`.
+        state: `s_t`, `(..., units)`.
+        context: `c_t`, `(..., context_dim)`, or None.
+        embedded: `e`, `(..., embedding_dim)`.
 
     Returns:
         `(..., output_dim)`.
 
     Raises:
-        ValueError: If there is no such kind, or `dim` goes with a kind whose width follows from its inputs.
+        ValueError: If the kind is unknown, or `dim` is given with "state" or "concatenation".
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Scheduled sampling: during training, a decoder sees its own output more and more often."""
+"""Scheduled sampling: in the course of training, a decoder reads its own output more and more often."""
 
 from typing import Any
 
@@ -15,25 +15,25 @@ SCHEDULES = ("linear", "exponential", "inverse_sigmoid")
 class ScheduledSampling(keras.layers.Layer):
     """Draws, for each token of a batch, whether the decoder reads the true previous token or its own.
 
-    The probability of the true one falls with the number i of batches that were tossed for in training:
+    The probability of the true token falls with the number i of training batches so far:
 
     * "linear": `max(minimum, constant - slope * i)`;
     * "exponential": `constant ** i`, with `constant` below 1;
     * "inverse_sigmoid": `constant / (constant + exp(i / constant))`, with `constant` at least 1.
 
-    i is a weight of the layer, so that it is saved and restored with the model.
+    The number i is a weight of the layer, so it is saved and restored with the model. Each call counts as a batch.
 
     Args:
-        schedule: One of these names.
-        constant: K of the formulas.
-        slope: Fall per batch of "linear"; 0 for the others.
-        minimum: Least probability of "linear"; 0 for the others.
+        schedule: "linear", "exponential" or "inverse_sigmoid".
+        constant: The number `constant` of the formulas (k in the paper).
+        slope: Decrease per batch of "linear"; 0 for the others.
+        minimum: Lowest probability of "linear", in [0, 1); 0 for the others.
 
     Call arguments:
-        token_ids: Any tensor `(batch, length)`, of which the shape counts.
+        token_ids: Any tensor `(batch, length)`. Only its shape is used.
 
     Returns:
-        Booleans `(batch, length)`, true where the true token is to be read. Each call counts as a batch.
+        Booleans `(batch, length)`, true where the decoder reads the true token.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -41,11 +41,11 @@ class ScheduledSampling(keras.layers.Layer):
     Example:
 
     >>> sampling = ScheduledSampling("linear", constant=1.0, slope=0.001, minimum=0.25)
-    >>> sampling(keras.ops.ones((2, 3)))    # at the first batch with probability 1
+    >>> sampling(keras.ops.ones((2, 3)))    # probability 1 in the first batch
     [[True, True, True], [True, True, True]]
 
     Reference:
-        Bengio et al. 2015, section 2.4.
+        Bengio et al. 2015, "Scheduled Sampling for Sequence Prediction with Recurrent Neural Networks", section 2.4.
     """
 
     # small, and the same on all devices
@@ -66,13 +66,13 @@ class ScheduledSampling(keras.layers.Layer):
         )
 
     def probability(self) -> Any:
-        """Probability of the true token at present, a float32 scalar."""
+        """Returns the current probability of the true token, a float32 scalar."""
         batches, constant = ops.cast(self.batches, "float32"), self.constant
         if self.schedule == "linear":
             return ops.maximum(constant - self.slope * batches, self.minimum)
         if self.schedule == "exponential":
             return ops.power(ops.cast(constant, "float32"), batches)
-        # as a sigmoid, because the exponential overflows
+        # written as a sigmoid, because the exponential overflows
         return ops.sigmoid(ops.log(ops.cast(constant, "float32")) - batches / constant)
 
     @property
@@ -100,7 +100,7 @@ def check_schedule(schedule: str, constant: float, slope: float, minimum: float)
     """Checks the arguments of `ScheduledSampling`.
 
     Raises:
-        ValueError: If one is out of range, naming it.
+        ValueError: If an argument is out of range. The message names it.
     """
     if schedule not in SCHEDULES:
         raise ValueError(f"schedule must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}.")

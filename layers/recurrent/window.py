@@ -1,4 +1,4 @@
-"""Local attention of recurrent models: a window of source positions, and where it is."""
+"""Local attention of recurrent models: a window of source positions, and its centre."""
 
 import math
 from typing import Any
@@ -13,32 +13,34 @@ CENTERS = ("predicted", "monotonic")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class AttentionWindow(keras.layers.Layer):
-    """A window of `2 D + 1` source positions around a centre p_t, to which a decoder attends in its step t.
+    """A window of `2 D + 1` source positions around a centre `p_t`, to which a decoder attends in step t.
 
-    * "predicted" (local-p): `p_t = S sigmoid(v_p^T tanh(W_p h_t))`, with S the number of source tokens and h_t the
-      query; the attention weights are multiplied by `exp(-(s - p_t)^2 / (2 sigma^2))` with `sigma = D / 2`, through
-      which the gradient reaches the prediction. The weight of `position_projection` is v_p times the square root of
-      the query's width. Adam moves every weight by about the learning rate; without the factor these moves add up over
-      the width, the sigmoid soon goes flat, and the centre stays at an end of the sentence.
-    * "monotonic" (local-m): `p_t = t`, at most S; no factors, no weights.
+    * "predicted" (local-p): `p_t = S sigmoid(v_p^T tanh(W_p h_t))`, with S the number of source tokens and `h_t` the
+      query. The attention weights are multiplied by `exp(-(s - p_t)^2 / (2 sigma^2))` with `sigma = D / 2`. Through
+      these factors the gradient reaches the prediction.
+    * "monotonic" (local-m): `p_t = min(t, S)`, without factors and without weights.
 
-    Positions count from 1 to S, so that every centre has a real position within its window.
+    Positions count from 1 to S, so that every window has at least one real position.
+
+    The weight of `position_projection` is `v_p` times the square root of the query's width. Adam changes every weight
+    by about the learning rate. Without the factor these changes would add up over the width, the sigmoid would
+    saturate, and the centre would stay at an end of the sentence.
 
     Args:
-        radius: D, number of positions on each side of the centre, at least 1.
+        radius: D, the number of positions on each side of the centre, at least 1.
         center: "predicted" or "monotonic".
 
     Call arguments:
-        query: h_t, `(batch, query_dim)` or `(batch, query_length, query_dim)`.
-        mask: True where a source token is real, `(batch, source_length)`; padding is on the right.
-        step: T, counted from 1, integers `(batch,)` or `(query_length,)`; needed by "monotonic".
+        query: `h_t`, `(batch, query_dim)` or `(batch, query_length, query_dim)`.
+        mask: True where a source token is real, `(batch, source_length)`. Padding must be on the right.
+        step: t, counted from 1, integers `(batch,)` or `(query_length,)`. Needed by "monotonic".
 
     Returns:
-        The mask of the window's real tokens and the factors for the weights (None for "monotonic"), both
+        The mask, true for real tokens in the window, and the factors on the weights (None for "monotonic"), both
         `(batch, source_length)` or `(batch, query_length, source_length)`.
 
     Raises:
-        ValueError: If `radius` or `center` is not allowed, or `step` is missing.
+        ValueError: If `radius` or `center` is not allowed, or `step` is missing with "monotonic".
 
     Example:
 
@@ -48,7 +50,8 @@ class AttentionWindow(keras.layers.Layer):
     [[True, True, True, True, True, False]]
 
     Reference:
-        Luong et al. 2015, section 3.2, equations 9 and 10.
+        Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", section 3.2, equations
+        9 and 10.
     """
 
     def __init__(self, radius: int, center: str = "predicted", **kwargs: Any) -> None:
@@ -68,7 +71,7 @@ class AttentionWindow(keras.layers.Layer):
                 dim, activation="tanh", use_bias=False, dtype=self.dtype_policy, name="hidden_projection"
             )
             self.hidden_projection.build(query_shape)
-            # In float32: in half precision a long source has more positions than numbers.
+            # in float32, because half precision cannot represent all positions of a long source
             dtype = keras.backend.result_type(self.variable_dtype, "float32")
             self.position_projection = Dense(1, use_bias=False, dtype=dtype, name="position_projection")
             self.position_projection.build((*query_shape[:-1], dim))

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from layers.dense import Dense, LowRankUpdate
+from layers.keras_internals import sublayers
 from zoo.distribution.layouts import laid_out
 
 # What `enable_lora` adapts unless it is told otherwise (Hu et al. 2022, section 4.2).
@@ -16,12 +17,12 @@ DEFAULT_TARGETS = ("query", "value")
 
 @dataclasses.dataclass(frozen=True)
 class LoraReport:
-    """The result of `enable_lora`: which layers it adapted, and how many weights train.
+    """The result of `enable_lora`: the adapted layers, and the number of weights that are trained.
 
     Args:
         layers: Paths of the layers.
         rank: Rank of the updates.
-        trainable_parameters: Number of weights that train now.
+        trainable_parameters: Number of weights that are trained.
         total_parameters: Number of all weights.
     """
 
@@ -235,7 +236,7 @@ class Adapters:
     def candidates(self) -> Iterator[tuple[str, Dense]]:
         """Returns the layers that can be adapted, each once, with their paths within the backbone."""
         start = len(self._backbone.path) + 1
-        for layer in self._backbone._flatten_layers():
+        for layer in sublayers(self._backbone):
             if isinstance(layer, Dense) and layer.built:
                 yield layer.path[start:], layer
 
@@ -275,7 +276,7 @@ def active_variables(model: keras.Model) -> list[Any]:
     """
     idle = {
         id(variable)
-        for layer in model._flatten_layers()
+        for layer in sublayers(model)
         if isinstance(layer, Dense)
         for name, update in layer.updates.items()
         if name not in layer.active_updates

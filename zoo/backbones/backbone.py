@@ -4,12 +4,14 @@ import contextlib
 import gc
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import keras
 import numpy as np
 from keras import ops
 
+from layers.capture import Capture
+from layers.keras_internals import sublayers
 from zoo.backbones.adapters import Adapters, active_variables, is_factor, size_of
 from zoo.backbones.output_map import OutputMap
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
@@ -31,17 +33,18 @@ FLOATS = ("bfloat16", "float16", "float32", "float64")
 QUANTIZATION_MODES = ("int8", "int4")
 # the class of the backbones of each kind of configuration
 _BACKBONES: dict[type, type] = {}
+# the points at which attention weights are, by what `attention_weights` calls them
+_POINTS = {"encoder": "encoder.attention", "decoder": "decoder.attention", "cross": "decoder.cross_attention"}
 
 
 class Backbone(keras.Model):
-    """A model from token ids to hidden states, described by a configuration.
+    """Base class of models from token ids to hidden states, described by a configuration.
 
-    Weights exist as soon as the object does. `Backbone.from_config(config)` makes the right class for any
-    configuration.
+    The constructor creates all weights. `Backbone.from_config(config)` returns the right class for any configuration.
 
-    A backbone that decodes defines `start_decoding` and `advance`, and where its state has room for so many tokens only
-    `resize_state`; one that predicts tokens `output_vectors` and `score`, and `output_map` where it can. A subclass
-    names its `config_class`.
+    A subclass sets `config_class`. If it decodes, it defines `start_decoding` and `advance`, and `resize_state` if its
+    state has a limited capacity. If it predicts tokens, it defines `output_vectors` and `score`, and if possible
+    `output_map`.
 
     Args:
         config: The configuration.
@@ -74,7 +77,7 @@ class Backbone(keras.Model):
 
     @classmethod
     def from_config(cls, config: TransformerConfig | RecurrentConfig | dict[str, Any]) -> "Backbone":
-        """Returns a backbone of a configuration object, or of the dictionary that `get_config` returned.
+        """Returns a backbone from a configuration object, or from the dictionary of `get_config`.
 
         Raises:
             TypeError: If `config` is neither.
@@ -93,18 +96,18 @@ class Backbone(keras.Model):
     @classmethod
     def from_preset(
         cls, preset: str | os.PathLike, *, load_weights: bool = True, dtype: Any = None, **choices: Any
-    ) -> "Backbone":
+    ) -> Self:
         """Returns the backbone of a model, without its head and tokenizer.
 
         Args:
-            preset: What `Task.from_preset` takes.
+            preset: See `Task.from_preset`.
             load_weights: Whether to load the weights.
-            dtype: Policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
-            **choices: Replaced choices of the configuration of a named architecture; of a model with weights those
-                alone that change none, `dropout` and `max_length`.
+            dtype: Dtype policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
+            **choices: Fields of the configuration of a named architecture to replace. For a model with weights, only
+                fields that do not change them: `dropout` and `max_length`.
 
         Raises:
-            ValueError: If there is no such model, it is damaged, or it is of another class than this one.
+            ValueError: If there is no such model, if it is damaged, or if it is not of this class.
 
         Example:
 
@@ -126,7 +129,7 @@ class Backbone(keras.Model):
         return super().__call__(inputs, *args, **kwargs)
 
     def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
-        """Stores weights in fewer bits, for prediction. `Task.quantize` does this for a whole task and reports it.
+        """Quantizes the weights, for prediction. `Task.quantize` does this for a whole task, and returns a report.
 
         Args:
             mode: "int8" or "int4".
@@ -145,9 +148,9 @@ class Backbone(keras.Model):
         """Saves the backbone to a `.keras` file, see `keras.Model.save`.
 
         Raises:
-            ValueError: If its weights are quantized: the file says nothing of it and would not load.
+            ValueError: If the weights are quantized, because the file does not store this and could not be loaded.
         """
-        if any(getattr(layer, "quantization_mode", None) for layer in self._flatten_layers()):
+        if any(getattr(layer, "quantization_mode", None) for layer in sublayers(self)):
             raise ValueError(
                 "save() needs a backbone whose weights are not quantized: quantize() a task of it, whose files keep it."
             )
@@ -157,7 +160,7 @@ class Backbone(keras.Model):
         """Returns the logits of hidden states, `(batch, length, vocabulary)`.
 
         Args:
-            hidden: `(batch, length, width)`, those that decide on the next token.
+            hidden: `(batch, length, width)`; of an encoder-decoder the hidden states of the decoder.
 
         Reference:
             Vaswani et al. 2017, section 3.4 (shared with the embedding); Gemma Team 2024, "Gemma 2", section 2 (soft
@@ -166,7 +169,7 @@ class Backbone(keras.Model):
         return self.score(self.output_vectors(hidden))
 
     def output_vectors(self, hidden: Any) -> Any:
-        """Returns hidden states mapped to the width of the table of output vectors, `(batch, length, output_dim)`.
+        """Returns hidden states projected to the width of the output matrix, `(batch, length, output_dim)`.
 
         Args:
             hidden: `(batch, length, width)`.
@@ -177,15 +180,15 @@ class Backbone(keras.Model):
         """Returns the logits of vectors, `(batch, length, vocabulary)`.
 
         Args:
-            vectors: `(batch, length, output_dim)`: the width of the embedding's table, or that of the hidden states
-                where the output projection is one of its own.
+            vectors: `(batch, length, output_dim)`, with the width of the embedding's table, or of the hidden states if
+                the output projection is not tied.
         """
         raise NotImplementedError(f"{type(self).__name__} does not predict tokens.")
 
     def output_map(self) -> OutputMap | None:
-        """Returns what `score` computes as tensors; None where it is more than that, see `OutputMap.of_layer`.
+        """Returns the tensors that `score` computes with; None if it cannot be written so, see `OutputMap.of_layer`.
 
-        A subclass with another `score` has None where it does not define this too.
+        A subclass that overrides `score` alone has None.
         """
         return None
 
@@ -197,19 +200,52 @@ class Backbone(keras.Model):
         """The keys of the result of `attention_weights`: "encoder", "decoder", "cross"; empty if it has none."""
         return ()
 
+    def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:
+        """Returns the attention weights of every layer.
+
+        To get the weights with which a text was generated, pass it as the decoder's input.
+
+        Args:
+            inputs: As for a call.
+
+        Returns:
+            For each of the `attention_kinds` a list with one entry `(batch, heads, length, attended_length)` per layer.
+            A recurrent model has one layer and one head.
+        """
+        points = {kind: _POINTS[kind] for kind in self.attention_kinds}
+        with Capture(points.values()) as found:
+            self(inputs, training=False)
+        return {kind: found[name] for kind, name in points.items()}
+
+    @property
+    def last_stack(self) -> str:
+        """The last stack, "encoder" or "decoder", which is also the prefix of its capture points."""
+        return "decoder" if self.config.architecture != "encoder" else "encoder"
+
+    # whether the hidden states of each layer have the width of the last
+    has_one_width = True
+
+    def finish(self, hidden: Any) -> Any:
+        """Returns the hidden states after a layer of the last stack in the form of those of the last layer.
+
+        Args:
+            hidden: `(batch, length, hidden_dim)`, without padding.
+        """
+        return hidden
+
     @property
     def decodes_rows(self) -> bool:
-        """Whether each row can have its own index, so that texts can begin and end while others continue."""
+        """Whether each row can have its own index, so that texts can start and end at different steps."""
         return False
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the state that a decoding loop changes, and the tensors that it only reads.
+        """Returns the initial state of a decoding loop, and its constants.
 
         Args:
-            inputs: Of an encoder-decoder `encoder_token_ids` and `encoder_padding_mask`, `(batch, encoder_length)`. For
-                prompts of several lengths, padded on the left, `padding_mask` `(batch, prompt_length)`, true where a
-                token is real; a decoder always takes it.
-            capacity: Number of positions to decode at most, prompt included.
+            inputs: For an encoder-decoder `encoder_token_ids` and `encoder_padding_mask`, `(batch, encoder_length)`.
+                For prompts of several lengths, padded on the left, `padding_mask` `(batch, prompt_length)`, true where
+                a token is real; a decoder always takes it.
+            capacity: Largest number of positions to decode, prompt included.
 
         Returns:
             `(state, constants)`: nested dictionaries and lists of tensors with the batch on axis 0.
@@ -223,11 +259,11 @@ class Backbone(keras.Model):
 
         Args:
             token_ids: `(batch, new)`.
-            index: Number of positions decoded so far, a scalar integer; where it `decodes_rows`, also one per row
+            index: Number of positions decoded so far, a scalar integer. If `decodes_rows` is true, also one per row
                 `(batch,)`, with prompts that are not padded on the left.
-            state, constants: What `start_decoding` or the last `advance` returned.
-            count: With an index per row the number of tokens of each row, `(batch,)`, which has padding behind them;
-                None where all rows have as many as there are columns.
+            state, constants: Results of `start_decoding`, with the state of the last `advance`.
+            count: With an index per row, the number of tokens of each row, `(batch,)`, which are followed by padding.
+                None if no row has padding.
 
         Returns:
             Hidden states `(batch, new, hidden_dim)` and the new state.
@@ -242,7 +278,7 @@ class Backbone(keras.Model):
         Args:
             token_ids: `(batch,)`.
             index: Position, a scalar integer.
-            state, constants: What `start_decoding` or the last step returned.
+            state, constants: Results of `start_decoding`, with the state of the last step.
 
         Returns:
             Logits `(batch, vocabulary)` in float32 and the new state.
@@ -251,7 +287,7 @@ class Backbone(keras.Model):
         return ops.cast(self.logits(hidden)[:, 0], "float32"), state
 
     def transposed_output(self) -> contextlib.AbstractContextManager:
-        """Returns a context for a loop of many steps, in which logits may come from a copy of the output's matrix."""
+        """Returns a context for a loop of many steps, in which logits may use a copy of the output matrix."""
         return contextlib.nullcontext()
 
     def resize_state(self, state: dict[str, Any], capacity: int, shift: Any = None) -> dict[str, Any] | None:
@@ -260,10 +296,11 @@ class Backbone(keras.Model):
         Args:
             state: A state, outside of a loop.
             capacity: Number of positions, no fewer than before.
-            shift: By how many positions each row moves to the right, `(batch,)` NumPy integers, negative to the left.
+            shift: Number of positions by which each row moves to the right, NumPy integers `(batch,)`; negative for
+                the left.
 
         Returns:
-            The new state; None if rows are to be moved and what they need is not there any more.
+            The new state; None if rows cannot be moved because the state does not hold all of their entries any more.
         """
         return state if shift is None else None
 
@@ -287,7 +324,7 @@ class Backbone(keras.Model):
         )
 
     def optional_fields(self) -> tuple[Field, ...]:
-        """Returns the tensors that a call may be given in addition and an export always takes."""
+        """Returns the tensors that are optional in a call, and required in an export."""
         return ()
 
     @property
@@ -296,7 +333,7 @@ class Backbone(keras.Model):
         return tuple(field.name for field in self.input_fields())
 
     def output_fields(self) -> tuple[Field, ...]:
-        """Returns the tensors that a call returns: hidden states; of an encoder-decoder those of both sides."""
+        """Returns the fields of the result of a call: hidden states, of both sides for an encoder-decoder."""
         if self.config.architecture != "encoder_decoder":
             shape = ("batch", "length", self.config.hidden_dim)
             return (Field("hidden_states", shape, "float32", "of the last layer"),)
@@ -312,12 +349,12 @@ class Backbone(keras.Model):
 
     @property
     def output_shape(self) -> tuple:
-        """The shape of what a call returns, for `summary()`; of an encoder-decoder those of both sides."""
+        """The shape of the result of a call, for `summary()`; shapes of both sides for an encoder-decoder."""
         shapes = tuple(field.sizes for field in self.output_fields())
         return shapes[0] if len(shapes) == 1 else shapes
 
     def endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward` of an export: token-level inputs to what a call returns, in float32."""
+        """Returns the endpoint `forward` of an export: token-level inputs to the result of a call, in float32."""
         inputs, outputs = (*self.input_fields(), *self.optional_fields()), self.output_fields()
 
         def forward(*tensors: Any) -> Any:
@@ -328,7 +365,7 @@ class Backbone(keras.Model):
         return {"forward": Endpoint(forward, inputs, outputs, "Hidden states of token-level inputs.")}
 
     def export(self, directory: str | os.PathLike, format: str = SAVED_MODEL, *, weights: str = "float32") -> None:
-        """Writes `endpoints()`, token ids in and hidden states out. A task is exported with its tokenizer.
+        """Exports `endpoints()`: token ids in, hidden states out. To export a tokenizer too, export a task.
 
         Args:
             directory: Where to; replaced if it holds an export.
@@ -336,9 +373,9 @@ class Backbone(keras.Model):
             weights: "float32" or "int8", not for a SavedModel.
 
         Raises:
-            ValueError: If the backend is not TensorFlow, there is no such format, or it cannot hold the model.
+            ValueError: If the backend is not TensorFlow, the format is unknown, or it cannot express the model.
             ImportError: If the packages of the format are missing.
-            FileExistsError: If the directory exists and holds no export.
+            FileExistsError: If the directory exists and does not hold an export.
 
         Example:
 
@@ -367,7 +404,7 @@ class Backbone(keras.Model):
 
     @property
     def active_variables(self) -> list[keras.Variable]:
-        """The variables that outputs depend on: all but those of inactive low-rank updates."""
+        """All variables but those of inactive low-rank updates."""
         return active_variables(self)
 
     def parameter_count(self) -> int:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from layers.capture import is_captured, point
 from layers.dense import Dense
 from layers.devices import seed_of_replica
 from layers.dropout import Dropout
@@ -24,9 +25,9 @@ from zoo.generation.random import draw
 class RecurrentSeq2Seq(Backbone):
     """A recurrent encoder-decoder of any configuration.
 
-    In training (`training=True`) the decoder reads what `config.feeding` says: the true tokens, its own or both in
-    turn. Otherwise it reads the tokens given. Dropout aside, the model's own token at a step is what it would choose
-    given the inputs before; no gradient passes through the choice.
+    In training (`training=True`), `config.feeding` decides which tokens the decoder reads: the true tokens, its own, or
+    a random mixture. Otherwise it reads the given tokens. The decoder's own token is the one that it chooses after the
+    inputs so far. No gradient passes through the choice.
 
     Args:
         config: The configuration.
@@ -35,7 +36,7 @@ class RecurrentSeq2Seq(Backbone):
         inputs: `{"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}`, ids and
             masks (true where a token is real) `(batch, encoder_length)` and `(batch, decoder_length)`, padded on the
             right.
-        training: Whether dropout is active and the decoder is fed as in training.
+        training: Whether dropout and `config.feeding` are active.
 
     Returns:
         `{"encoder_sequence_output": (batch, encoder_length, config.memory_dim),
@@ -62,6 +63,7 @@ class RecurrentSeq2Seq(Backbone):
 
     config_class = RecurrentConfig
     unrolls_prompts = True
+    has_one_width = False
     weight_roles: ClassVar[Mapping[str, Role]] = {"output_projection": OUTPUT_VOCABULARY}
 
     def __init__(self, config: RecurrentConfig, **kwargs: Any) -> None:
@@ -152,15 +154,22 @@ class RecurrentSeq2Seq(Backbone):
         mask = inputs["encoder_padding_mask"]
         memory, states = self.encode(inputs["encoder_token_ids"], mask, training=training)
         token_ids = inputs["decoder_token_ids"]
-        hidden = self.decoder(
-            self.target_embedding(token_ids),
+        embedded = point("decoder.hidden", point("decoder.embeddings", self.target_embedding(token_ids)))
+        return_weights = is_captured("decoder.cross_attention")
+        result = self.decoder(
+            embedded,
             memory,
             mask,
             states,
+            return_weights=return_weights,
             training=training,
             **(self._feeding(token_ids) if training else {}),
         )
-        hidden = self.readout_dropout(hidden, training=training)
+        hidden, weights = result if return_weights else (result, None)
+        if weights is not None:
+            # one layer, one head
+            point("decoder.cross_attention", ops.expand_dims(weights, 1), may_change=False)
+        hidden = point("decoder.hidden", self.readout_dropout(hidden, training=training))
         return {"encoder_sequence_output": memory, "decoder_sequence_output": hidden}
 
     def _check_inputs(self, inputs: dict[str, Any], training: bool | None = None) -> None:
@@ -194,8 +203,8 @@ class RecurrentSeq2Seq(Backbone):
             padding_mask: True where a token is real, `(batch, length)`, padding on the right.
             training: Whether dropout is active.
         """
-        embedded = self.source_dropout(self.source_embedding(token_ids), training=training)
-        return self.encoder(embedded, padding_mask, training=training)
+        embedded = point("encoder.embeddings", self.source_embedding(token_ids))
+        return self.encoder(self.source_dropout(embedded, training=training), padding_mask, training=training)
 
     def output_vectors(self, hidden: Any) -> Any:
         return self.target_embedding.narrow(hidden) if self.output_projection is None else hidden
@@ -248,25 +257,6 @@ class RecurrentSeq2Seq(Backbone):
     @property
     def attention_kinds(self) -> tuple[str, ...]:
         return () if self.config.attention == "none" else ("cross",)
-
-    def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:
-        """Returns the attention weights of every step.
-
-        For a text that was generated, given as the decoder's input, these are the weights with which it was.
-
-        Args:
-            inputs: As for a call.
-
-        Returns:
-            `{"cross": [(batch, 1, decoder_length, encoder_length)]}`, as of a Transformer with one layer and one head;
-            empty with `attention="none"`.
-        """
-        self._check_inputs(inputs)
-        mask = inputs["encoder_padding_mask"]
-        memory, states = self.encode(inputs["encoder_token_ids"], mask, training=False)
-        embedded = self.target_embedding(inputs["decoder_token_ids"])
-        _, weights = self.decoder(embedded, memory, mask, states, return_weights=True, training=False)
-        return {} if weights is None else {"cross": [ops.expand_dims(weights, 1)]}
 
 
 def _chosen(rows: Any, new: Any, old: Any) -> Any:

@@ -9,6 +9,7 @@ from keras import ops
 from layers.attention import AttentionMask, Latents, MultiHeadAttention, path_up_to
 from layers.attention.checks import PROJECTIONS
 from layers.block import TransformerBlock, normalize
+from layers.capture import is_captured, point
 from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
 from layers.mixture_of_experts import MixtureOfExperts
@@ -25,11 +26,11 @@ class TransformerStack(keras.layers.Layer):
 
     Args:
         config: The configuration.
-        num_layers: Number of layers; those of a group are one block.
+        num_layers: Number of layers. Layers of a group share one block.
         causal: Whether a position sees only itself and earlier ones.
         cross_attention: Whether the blocks attend to a memory.
-        widen: Leads from embeddings to `hidden_dim`, where positions, norm and dropout come before (ALBERT); None
-            where embeddings have that width.
+        widen: Maps embeddings to `hidden_dim` after positions, norm and dropout (ALBERT); None if embeddings have this
+            width.
 
     Call arguments:
         inputs: Token embeddings `(batch, length, embedding_dim)`.
@@ -37,19 +38,18 @@ class TransformerStack(keras.layers.Layer):
         padding_mask: True where a token is real, `(batch, length)`, or `(batch, capacity)` with caches.
         sequence_ids: Integers `(batch, length)` of packed sequences: a token sees its own sequence only.
         sequence_length: Number of tokens of each text, for positions that depend on it: a scalar, `(batch,)` or
-            `(batch, length)`. Default the number of real tokens of each row or packed sequence; with caches none.
+            `(batch, length)`. Default the number of real tokens of each row or packed sequence. No default with caches.
         memory: `(batch, memory_length, hidden_dim)`.
         memory_padding_mask: `(batch, memory_length)`.
         memory_sequence_ids: Integers `(batch, memory_length)` of packed pairs: a token sees the memory of its own pair.
         caches: One key-value cache per layer.
-        cache_index: Number of entries in the caches already, a scalar integer, or one per row `(batch,)`.
-        projected_memory: What `project_memory` returned, in place of `memory`.
-        return_weights: Whether to return the attention weights.
+        cache_index: Number of entries already in the caches, a scalar integer or one per row `(batch,)`.
+        projected_memory: The result of `project_memory`, in place of `memory`.
         training: Whether dropout is active.
 
     Returns:
-        `(batch, length, hidden_dim)`; with `caches` and `return_weights` a tuple with the written caches and with one
-        dictionary of attention weights per layer.
+        Hidden states `(batch, length, hidden_dim)`. With `caches` a tuple of these and the written caches. See
+        `layers.capture.Capture` for intermediate results.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TransformerStack(keras.layers.Layer):
 
     @property
     def position_by_length(self) -> PositionEncoding | None:
-        """The encoding of a layer that depends on the length of the text; None if none does."""
+        """The position encoding that depends on the length of the text; None if there is none."""
         positions = [block.attention.position for block in self.blocks]
         return next((position for position in positions if position is not None and position.depends_on_length), None)
 
@@ -289,10 +289,9 @@ class TransformerStack(keras.layers.Layer):
         caches: list[dict[str, Any]] | None = None,
         cache_index: Any = None,
         projected_memory: list[dict[str, Any]] | None = None,
-        return_weights: bool = False,
         training: bool | None = None,
     ) -> Any:
-        x = inputs
+        x = point(f"{self.name}.embeddings", inputs)
         if self.position is not None:
             places = positions_from(cache_index, ops.shape(x)[1]) if positions is None else positions
             if self.config.position.skips_padding and positions is None and padding_mask is not None and caches is None:
@@ -312,7 +311,9 @@ class TransformerStack(keras.layers.Layer):
             x = self._widen(x)  # (batch, length, hidden_dim)
         if self.position_by_length is not None and sequence_length is None and caches is None:
             sequence_length = text_lengths(ops.shape(inputs)[1], padding_mask, sequence_ids)
-        new_caches, weights = [], []
+        x = point(f"{self.name}.hidden", x)
+        return_weights = any(is_captured(f"{self.name}.{kind}") for kind in ("attention", "cross_attention"))
+        new_caches = []
         for index, block in enumerate(self.layers_in_order()):
             result = block(
                 x,
@@ -332,16 +333,21 @@ class TransformerStack(keras.layers.Layer):
             x, *rest = result if isinstance(result, tuple) else (result,)
             if caches is not None:
                 new_caches.append(rest[0])
-            if return_weights:
-                weights.append(rest[-1])
-        if self.final_norm is not None:
-            x = normalize(self.final_norm, x, token_mask, training)
-        results = (x,)
-        if caches is not None:
-            results += (new_caches,)
-        if return_weights:
-            results += (weights,)
-        return results if len(results) > 1 else x
+            x = point(f"{self.name}.hidden", x)
+            for kind, weights in rest[-1].items() if return_weights else ():
+                point(f"{self.name}.{kind}", weights, may_change=False)
+        x = self.finish(x, token_mask, training)
+        return x if caches is None else (x, new_caches)
+
+    def finish(self, hidden: Any, padding_mask: Any = None, training: bool | None = None) -> Any:
+        """Returns the hidden states after the last layer as a call returns them: normed if there is a final norm.
+
+        Args:
+            hidden: `(batch, length, hidden_dim)`.
+            padding_mask: True where a token is real, `(batch, length)`; None where all are.
+            training: Whether the statistics of the batch are used.
+        """
+        return hidden if self.final_norm is None else normalize(self.final_norm, hidden, padding_mask, training)
 
     def make_caches(self, batch_size: Any, capacity: int) -> list[dict[str, Any]]:
         """Returns empty key-value caches, one per layer.

@@ -384,54 +384,8 @@ class Transformer(Backbone):
         architecture = self.config.architecture
         return ("encoder", "decoder", "cross") if architecture == "encoder_decoder" else (architecture,)
 
-    def attention_weights(self, inputs: dict[str, Any]) -> dict[str, list[Any]]:
-        """Returns the attention weights of every block.
-
-        Args:
-            inputs: As for a call.
-
-        Returns:
-            Lists with one entry `(batch, heads, length, attended_length)` per block: `"encoder"`, `"decoder"`,
-            `"cross"`, those that the architecture has.
-        """
-        self._check_inputs(inputs)
-        if self.config.architecture != "encoder_decoder":
-            name = self.config.architecture
-            stack = self.encoder or self.decoder
-            _, weights = stack(
-                self._embed(inputs["token_ids"], inputs.get("segment_ids")),
-                padding_mask=inputs["padding_mask"],
-                sequence_ids=inputs.get("sequence_ids"),
-                positions=inputs.get("positions"),
-                return_weights=True,
-                training=False,
-            )
-            return {name: [block["attention"] for block in weights]}
-        mask = inputs["encoder_padding_mask"]
-        memory, encoder = self.encoder(
-            self._embed(inputs["encoder_token_ids"]),
-            padding_mask=mask,
-            sequence_ids=inputs.get("encoder_sequence_ids"),
-            positions=inputs.get("encoder_positions"),
-            return_weights=True,
-            training=False,
-        )
-        _, decoder = self.decoder(
-            self._embed(inputs["decoder_token_ids"]),
-            padding_mask=self._decoder_padding_mask(inputs),
-            sequence_ids=inputs.get("decoder_sequence_ids"),
-            positions=inputs.get("decoder_positions"),
-            memory=memory,
-            memory_padding_mask=mask,
-            memory_sequence_ids=inputs.get("encoder_sequence_ids"),
-            return_weights=True,
-            training=False,
-        )
-        return {
-            "encoder": [block["attention"] for block in encoder],
-            "decoder": [block["attention"] for block in decoder],
-            "cross": [block["cross_attention"] for block in decoder],
-        }
+    def finish(self, hidden: Any) -> Any:
+        return (self.decoder or self.encoder).finish(hidden)
 
 
 def _grown(before: Any, after: Any) -> Any:

@@ -16,10 +16,10 @@ CONFIGURATIONS: dict[str, type[ModelConfig]] = {cls.kind: cls for cls in (Transf
 
 
 def config_from_dict(values: dict[str, Any]) -> TransformerConfig | RecurrentConfig:
-    """Returns the configuration, of any kind, that `to_dict` described.
+    """Returns the configuration of any kind from the dictionary of `to_dict`.
 
     Args:
-        values: Nested dictionaries; `kind` names the class, "transformer" if it is not there.
+        values: Nested dictionaries. `kind` names the class; default "transformer".
 
     Raises:
         ValueError: If the kind or a key is unknown, or a value out of range.

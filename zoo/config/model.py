@@ -10,7 +10,7 @@ from zoo.config.checks import configuration_from_dict, require
 class ModelConfig:
     """Base of the configurations of models, which are frozen dataclasses.
 
-    `kind` tells the classes apart in what `to_dict` writes; `zoo.config.config_from_dict` reads any of them.
+    `to_dict` writes the class as `kind`. `zoo.config.config_from_dict` reads the dictionary of any class.
 
     Example:
 
@@ -34,10 +34,10 @@ class ModelConfig:
         """Returns the configuration of nested dictionaries.
 
         Args:
-            values: As `to_dict` returns them; `kind` and what has a default may be left out.
+            values: The result of `to_dict`. `kind` and keys with a default may be left out.
 
         Raises:
-            ValueError: If a key is unknown (naming the nearest) or a value out of range.
+            ValueError: If a key is unknown (the message suggests the nearest), or a value is out of range.
         """
         require(isinstance(values, dict), "The configuration", values, "a dictionary")
         values = dict(values)
@@ -47,5 +47,5 @@ class ModelConfig:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Returns the configuration of JSON text as `to_json` writes it; errors as for `from_dict`."""
+        """Returns the configuration from the JSON text of `to_json`. Errors are those of `from_dict`."""
         return cls.from_dict(json.loads(text))

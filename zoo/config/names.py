@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 
 @contextlib.contextmanager
 def in_names(names: Mapping[str, str], kind: type[ValueError] = ValueError) -> Iterator[None]:
-    """Errors about choices that are raised inside call them what a file calls them.
+    """A context in which errors name the choices of a configuration as a file does.
 
     Args:
-        names: The file's names by ours, see `renamed`. What is added inside counts.
-        kind: Errors of this kind only.
+        names: The file's names by ours, see `renamed`. Names may be added inside the context.
+        kind: Class of the errors that are changed.
 
     Raises:
-        ValueError: What was raised inside, with other names.
+        ValueError: The error raised inside, with the file's names.
 
     Example:
 

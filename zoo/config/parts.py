@@ -20,26 +20,26 @@ class AttentionConfig:
         num_key_value_heads: Number of key-value heads; None for `num_heads`.
         head_dim: Width of a head; None for `hidden_dim // num_heads`.
         value_head_dim: Width of a head's values; None for `head_dim`.
-        latent_dim: Width of the latent that keys and values of self-attention are made of (DeepSeek), see
-            `layers.attention.Latents`; None to make them of the inputs.
-        shared_key_dim: Width of the last part of keys, the same for all heads; with `latent_dim`.
-        query_latent_dim: Width of the latent that queries are made of; None to make them of the inputs.
-        use_bias: Whether the projections have biases: True, False or the names of those that do; with `latent_dim`,
-            those to the latents and the shared key are "latent".
+        latent_dim: Width of the latent from which keys and values of self-attention are projected (DeepSeek), see
+            `layers.attention.Latents`; None to project them from the inputs.
+        shared_key_dim: With `latent_dim`, width of the part of the keys that all heads share.
+        query_latent_dim: Width of the latent from which queries are projected; None to project them from the inputs.
+        use_bias: Whether the projections have biases: True, False or the names of those with a bias. With `latent_dim`,
+            "latent" names the projections to the latents and the shared key.
         scale: Factor on the scores; None for `head_dim ** -0.5`.
-        scale_by_layer: Whether that factor is divided by the number of the layer, from 1 (Mistral's GPT-2).
+        scale_by_layer: Whether the factor is divided by the number of the layer, counted from 1 (Mistral's GPT-2).
         logit_soft_cap: Soft cap on the scores; None for none.
-        query_key_norm: Kind of norm on queries and keys, with the options of the model's norm where it is of the same
-            kind; None for none.
-        query_key_norm_scope: "head" for a norm of each head for itself, with the same weights, "per_head" with weights
-            for each head (Cohere), "width" for one of all heads together (OLMo 2).
-        weighting: What makes attention weights in place of the softmax: the name under which an `AttentionWeighting` or
-            a function is registered with Keras, for example "my_project>softpick"; None for the softmax.
+        query_key_norm: Kind of the norm on queries and keys; None for none. If it is the kind of the model's norm, it
+            has the same options.
+        query_key_norm_scope: "head" for a norm of each head with shared weights, "per_head" for a norm of each head
+            with its own weights (Cohere), "width" for one norm of all heads together (OLMo 2).
+        weighting: Attention weights in place of the softmax: the name under which an `AttentionWeighting` or a function
+            is registered with Keras, for example "my_project>softpick"; None for the softmax.
         sinks: Whether each head has an attention sink.
         output_gate: Whether heads are gated before the output projection.
-        window: Sliding window `(left, right)`; None for none.
-        window_layers: Which layers of a repeating pattern have the window, for example `(True, False)` for every other
-            layer; None for all.
+        window: Sliding window `(left, right)`, see `layers.MultiHeadAttention`; None for none.
+        window_layers: A repeating pattern of the layers that have the window, for example `(True, False)` for every
+            other layer; None for all layers.
         dropout: Rate of the dropout on attention weights.
     """
 
@@ -141,20 +141,21 @@ class AttentionConfig:
 
 @dataclasses.dataclass(frozen=True)
 class NormConfig:
-    """Norms and where they are.
+    """The norms of a model, and their placement.
 
     Args:
-        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch"; or the name under which a norm of your own is
-            registered with Keras, for example "my_project>group_norm".
+        kind: "layer", "rms", "scale", "dynamic_tanh" or "batch"; or the name under which your own norm is registered
+            with Keras, for example "my_project>group_norm".
         placement: "post", "pre", "sandwich", "res_post" or "parallel", see `layers.TransformerBlock`.
         epsilon: Added to the variance.
         unit_offset: Whether the weight of "rms" is stored minus one.
         use_bias: Whether "layer" has an offset.
-        final: Whether a norm follows the last block; None for: with all placements but "post".
+        final: Whether a norm follows the last block; None for a norm with all placements but "post".
         embedding: Whether a norm follows the embedding.
-        first_attention: Whether "pre" has a norm before the attention of the first block; ModernBERT has none.
-        shared: Whether the sublayers of "parallel" share their norm (GPT-J) or have one each (GPT-NeoX).
-        options: Further arguments of the norm, for example `{"alpha": 0.8}` of "dynamic_tanh".
+        first_attention: With "pre", whether there is a norm before the attention of the first block. ModernBERT has
+            none.
+        shared: With "parallel", whether the sublayers share their norm (GPT-J) or have one each (GPT-NeoX).
+        options: Further arguments of the norm, for example `{"alpha": 0.8}` for "dynamic_tanh".
     """
 
     kind: str = "layer"
@@ -204,13 +205,13 @@ class NormConfig:
             require(name in names, f"norm.options[{shorten(name)}]", value, allowed)
 
     def of_kind(self, kind: str) -> "NormConfig":
-        """Returns another kind of norm with the choices that both kinds have.
+        """Returns the configuration of another kind of norm, with the choices that both kinds have.
 
         Args:
-            kind: The kind; what it does not have gets its default.
+            kind: The kind. Choices that it does not have are set to their defaults.
 
         Raises:
-            ValueError: If there is no such kind.
+            ValueError: If the kind is unknown.
 
         Example:
 
@@ -227,7 +228,7 @@ class NormConfig:
         )
 
     def layer_options(self) -> dict[str, Any]:
-        """Returns the arguments of the norm but for its epsilon."""
+        """Returns the arguments of the norm, without its epsilon."""
         options = dict(self.options or {})
         if self.unit_offset:
             options["unit_offset"] = True
@@ -268,23 +269,23 @@ EXPERT_OPTIONS = (
 
 @dataclasses.dataclass(frozen=True)
 class FeedForwardConfig:
-    """The position-wise network, or a mixture of experts.
+    """The position-wise feed-forward network, or a mixture of experts.
 
     Args:
-        intermediate_dim: Width of the inner layer; with experts, of each.
+        intermediate_dim: Width of the inner layer, or of that of each expert.
         activation: Name of the activation, see `layers.FeedForward`.
         gated: Whether the activation gates a second projection (GLU family).
         use_bias: Whether the projections have biases.
-        gate_limit: Cut of both factors of a gated network (gpt-oss), see `layers.FeedForward`; None for none.
-        up_offset: Added to the projection that the activation gates.
+        gate_limit: Limit of both factors of a gated network (gpt-oss), see `layers.FeedForward`; None for none.
+        up_offset: Added to the projection that is multiplied with the activation, see `layers.FeedForward`.
         dropout: Rate of the dropout on the inner layer.
         num_experts: Number of experts, see `layers.MixtureOfExperts`; None for one network for all tokens.
         experts_per_token, normalize_weights, capacity_factor, load_balance_weight, scoring, bias_update_rate,
             weight_scale, expert_groups, groups_per_token, z_loss_weight, router_bias, shared_intermediate_dim,
             shared_gate: Options of the experts.
-        expert_layers: Which layers of a repeating pattern have experts, the others one network for all tokens; None for
-            all.
-        dense_intermediate_dim: Width of the inner layer of those others; None for `intermediate_dim`.
+        expert_layers: A repeating pattern of the layers that have experts; the others have one network for all tokens.
+            None for all layers.
+        dense_intermediate_dim: Width of the inner layer in layers without experts; None for `intermediate_dim`.
     """
 
     intermediate_dim: int = 2048
@@ -364,15 +365,14 @@ class EmbeddingConfig:
     """Token and segment embedding, and the projection back to the vocabulary.
 
     Args:
-        scale: Whether embeddings are multiplied by `sqrt(hidden_dim)`, or the number that they are multiplied by
-            (Granite).
+        scale: Whether embeddings are multiplied by `sqrt(hidden_dim)`, or the factor itself (Granite).
         dropout: Rate of the dropout on the embedding; None for the `dropout` of the model.
-        factor_dim: Inner width of a factorised embedding; None for not factorised.
-        factor_bias: Whether the linear map from there to `hidden_dim` has a bias.
-        factor_after_norm: Whether segments, positions, norm and dropout of the embedding come before that map, in the
+        factor_dim: Width of the table of a factorised embedding; None for an embedding without factors.
+        factor_bias: Whether the linear map from `factor_dim` to `hidden_dim` has a bias.
+        factor_after_norm: Whether segments, positions, norm and dropout of the embedding come before this map, in the
             width `factor_dim` (ALBERT, ELECTRA).
-        factor_output: Whether a linear map of its own leads from hidden states back to `factor_dim` (OPT), in place of
-            the transposed one.
+        factor_output: Whether a separate linear map leads from hidden states back to `factor_dim` (OPT), in place of
+            the transposed map.
         num_segments: Number of segment ids; 0 for no segment embedding.
         tie_output: Whether the output projection is the transposed embedding.
         output_bias: Whether the output projection has a bias.

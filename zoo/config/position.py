@@ -13,32 +13,31 @@ from zoo.config.checks import in_pattern, require, require_pattern, require_posi
 class PositionConfig:
     """How positions enter the model.
 
-    Args:
-        kind: "none", "sinusoidal" or "learned" (added to the embedding), "rotary" or "xpos" (turn queries and keys),
-            "relative_bias" (T5), "alibi" or "disentangled" (DeBERTa; added to the scores), "shaw" (added to keys and
-            values); or the name of an encoding of your own, see `layers.positions.register_position`.
-        base: Wave length base of "sinusoidal", "rotary" and "xpos".
-        local_base: Base of "rotary" and "xpos" in layers with a window; None for `base`.
-        layout: Order of the coordinates: "interleaved" or "concatenated" for "sinusoidal", "half_split" or
-            "interleaved" for "rotary" and "xpos"; None for the first of each.
-        rotary_dim: Number of coordinates of a head that are turned; None for all.
-        scaling: Rotary scaling, for example `{"kind": "linear", "factor": 2.0}`; None for none.
-        local_scaling: Whether layers with a window are scaled, too; in Gemma 3 they are not.
-        skips_padding: Whether positions count the real tokens of a row, so that padding on the left shifts none (OPT);
-            for "learned" and "sinusoidal", which are looked up before the first layer.
-        layers: Which layers of a repeating pattern have the encoding, for example `(True, True, True, False)` for three
-            out of four (SmolLM 3); None for all. For encodings that act in attention.
-        num_buckets: Buckets of "relative_bias" and, in each direction, of "disentangled".
-        max_distance: Distance from which all are one bucket ("relative_bias", "disentangled"), or clipping distance
-            ("shaw").
-        offset: Added to each position before it is looked up ("learned"): 2 in BART and RoBERTa.
-        options: Further arguments of the encoding, for example `{"scale_base": 256.0}` of "xpos".
+    Two kinds of `scaling` depend on the length of the text. "longrope" has two sets of frequencies. The number of
+    tokens of a text decides which it gets, whether the text is alone, padded or packed. A text that grows beyond the
+    trained length during decoding is computed again once, with the other set. "dynamic_ntk" has different frequencies
+    for each length. It always uses those for the `max_length` of the model.
 
-    The kinds of `scaling` that depend on the length of the text: "longrope" has two sets of frequencies, and each text
-    takes that of its own number of tokens, whether it is alone, padded or packed. A text that grows beyond the trained
-    length while it is decoded is computed again once, with the other set. "dynamic_ntk" has another set for each
-    length, and takes `max_length` of the model for it, whatever the text at hand; to have another, give another
-    `max_length`.
+    Args:
+        kind: Added to the embedding: "sinusoidal" or "learned". Rotating queries and keys: "rotary" or "xpos". Added to
+            the scores: "relative_bias" (T5), "alibi" or "disentangled" (DeBERTa). Added to keys and values: "shaw". Or
+            "none", or the name of your own encoding, see `layers.positions.register_position`.
+        base: Base of the frequencies of "sinusoidal", "rotary" and "xpos".
+        local_base: Base of "rotary" and "xpos" in layers with a window; None for `base`.
+        layout: Order of the features: "interleaved" or "concatenated" for "sinusoidal", "half_split" or "interleaved"
+            for "rotary" and "xpos"; None for the first of each.
+        rotary_dim: Number of features of a head that are rotated; None for all.
+        scaling: Rotary scaling, for example `{"kind": "linear", "factor": 2.0}`; None for none.
+        local_scaling: Whether layers with a window are scaled too; in Gemma 3 they are not.
+        skips_padding: For "learned" and "sinusoidal", whether positions count only the real tokens of a row, so that
+            left padding does not shift them (OPT).
+        layers: A repeating pattern of the layers that have the encoding, for example `(True, True, True, False)` for
+            three out of four (SmolLM 3); None for all. For encodings that act in attention.
+        num_buckets: Number of buckets of "relative_bias", or of "disentangled" in each direction.
+        max_distance: Distance from which on all share a bucket ("relative_bias", "disentangled"), or clipping distance
+            ("shaw").
+        offset: For "learned", added to each position before it is looked up: 2 in BART and RoBERTa.
+        options: Further arguments of the encoding, for example `{"scale_base": 256.0}` for "xpos".
     """
 
     kind: str = "sinusoidal"
@@ -83,13 +82,13 @@ class PositionConfig:
             require(name in names, f"position.options[{shorten(name)}]", value, allowed)
 
     def of_kind(self, kind: str) -> "PositionConfig":
-        """Returns another kind of positions with the choices that both kinds have.
+        """Returns the configuration of another kind of encoding, with the choices that both kinds have.
 
         Args:
-            kind: The kind; what it does not have gets its default.
+            kind: The kind. Choices that it does not have are set to their defaults.
 
         Raises:
-            ValueError: If there is no such kind.
+            ValueError: If the kind is unknown.
 
         Example:
 
@@ -107,10 +106,10 @@ class PositionConfig:
         return dataclasses.replace(self, kind=kind, options=options or None, **defaults)
 
     def layer_options(self, has_window: bool = False) -> dict[str, Any]:
-        """Returns the arguments of the encoding, those that it has a default for left out where they are ours.
+        """Returns the arguments of the encoding. Our defaults are left out if the encoding has its own.
 
         Args:
-            has_window: Whether it is for a layer with a window, which may have another base and no scaling.
+            has_window: Whether the encoding is for a layer with a window, which may have another base and no scaling.
         """
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if has_window and self.local_base is not None:

@@ -31,33 +31,33 @@ class RecurrentConfig(ModelConfig):
         reset_after: Whether the reset gate of a GRU acts after the matrix product, see `layers.RecurrentLayer`.
         bidirectional: Whether the encoder reads in both directions.
         reverse_source: Whether an encoder of one direction reads from the end (Sutskever et al. 2014, section 3.3).
-        bridge: How the decoder's first states come from the encoder's last: "dense", "copy", "backward" or "context",
-            see `layers.RecurrentDecoder`.
+        bridge: How the decoder's initial states are computed from the encoder's last states: "dense", "copy",
+            "backward" or "context", see `layers.RecurrentDecoder`.
         attention: "none" (fixed context), "previous_state" (Bahdanau et al. 2015) or "current_state" (Luong et al.
             2015).
         score: "additive", "dot", "scaled_dot" or "bilinear".
         score_units: Width of the hidden layer of "additive"; None for `hidden_dim`.
-        window: Positions on each side that local attention sees; None for global attention.
+        window: Number of positions on each side that local attention sees; None for global attention.
         window_center: "predicted" (local-p) or "monotonic" (local-m).
-        input_feeding: Whether the last attentional vector is part of the decoder's input (Luong et al. 2015, section
-            3.3).
+        input_feeding: Whether the previous readout is part of the decoder's input (Luong et al. 2015, section 3.3).
         context_input: Whether a fixed context is part of the decoder's input at every step (Cho et al. 2014).
-        readout: What logits are made of: "state", "attentional", "concatenation" or "maxout", see
+        readout: The vector from which logits are computed: "state", "attentional", "concatenation" or "maxout", see
             `layers.RecurrentReadout`.
         readout_dim: Width of "attentional" and "maxout"; None for `hidden_dim`.
-        share_embeddings: Whether source and target have one embedding.
-        tie_output: Whether the output projection is the transposed target embedding; readout and embedding must then
+        share_embeddings: Whether source and target share one embedding.
+        tie_output: Whether the output projection is the transposed target embedding. Readout and embedding must then
             have the same width.
         dropout: Rate of the dropout on the inputs of each layer and on the readout.
-        feeding: What the decoder reads in training: "teacher_forcing" (the true tokens), "free_running" (its own) or
-            "scheduled_sampling" (first the one, later the other; Bengio et al. 2015).
-        feeding_choice: Which tokens its own are: "argmax" or "sample".
+        feeding: Tokens that the decoder reads in training: "teacher_forcing" (true tokens), "free_running" (its own
+            tokens) or "scheduled_sampling" (true tokens at first, its own later; Bengio et al. 2015).
+        feeding_choice: How its own tokens are chosen: "argmax" or "sample".
         schedule: Decay of the probability of a true token, see `layers.ScheduledSampling`: "linear", "exponential" or
             "inverse_sigmoid"; None unless `feeding` is "scheduled_sampling".
-        schedule_constant, schedule_slope, schedule_minimum: Its numbers, per training batch.
+        schedule_constant, schedule_slope, schedule_minimum: Arguments of `layers.ScheduledSampling`, per training
+            batch.
 
     Raises:
-        ValueError: If a choice is out of range, naming it, its value and what is allowed.
+        ValueError: If a choice is out of range. The message names it, its value and what is allowed.
 
     Example:
 
@@ -205,7 +205,7 @@ class RecurrentConfig(ModelConfig):
 
     @property
     def readout_width(self) -> int:
-        """Width of the vector that the logits are a linear map of."""
+        """Width of the vector from which logits are computed."""
         if self.readout != "concatenation":
             return self.readout_dim or self.hidden_dim
         fixed = self.hidden_dim if self.context_input else 0

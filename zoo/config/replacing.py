@@ -16,14 +16,14 @@ REPLACEABLE = ("dropout", "max_length")
 def replace_choices(
     config: TransformerConfig | RecurrentConfig, choices: Mapping[str, Any]
 ) -> TransformerConfig | RecurrentConfig:
-    """Returns the configuration of a model with weights, with some choices replaced that change none of them.
+    """Returns the configuration of a model with weights, with choices replaced that do not change the weights.
 
     Args:
         config: The configuration.
-        choices: Values of `dropout` and `max_length`; of a model with learned positions of `dropout` alone.
+        choices: Values of `dropout` and `max_length`; of `dropout` alone for a model with learned positions.
 
     Raises:
-        ValueError: If a choice is another one, or out of range.
+        ValueError: If another choice is given, or a value is out of range.
 
     Example:
 
@@ -40,10 +40,10 @@ def replace_choices(
 
 
 def replaceable(config: ModelConfig) -> list[str]:
-    """Returns the names of the choices of a model that change none of its weights.
+    """Returns the names of the choices of a model that do not change its weights.
 
     Args:
-        config: Its configuration.
+        config: The configuration of the model.
     """
     positions = (getattr(config, name, None) for name in ("position", "attention_position"))
     # the longest length may be the size of a table

@@ -7,7 +7,7 @@ from zoo.config.transformer import TransformerConfig
 
 
 def least_weights(config: ModelConfig) -> dict[str, int]:
-    """Returns how many numbers the large tensors of a model hold, by the choices that they come from.
+    """Returns the numbers of entries of the large tensors of a model, by the choices that determine them.
 
     Args:
         config: The configuration.
@@ -23,14 +23,14 @@ def least_weights(config: ModelConfig) -> dict[str, int]:
 
 
 def require_weights(config: ModelConfig, available: int, weights: str) -> None:
-    """Raises a ValueError where a configuration needs far more weights than files hold.
+    """Raises a ValueError if a configuration needs far more weights than files hold.
 
-    What needs twice as many, or a few, can be built: the weights that are missing are then listed by their names.
+    A model that needs up to about twice as many can be built. Loading then lists the missing weights by name.
 
     Args:
         config: The configuration.
-        available: How many numbers the files hold.
-        weights: Where they are, for the error.
+        available: Number of weights in the files.
+        weights: Name of the files, for the error message.
     """
     sizes = least_weights(config)
     most = 2 * available + 1_000_000

@@ -38,31 +38,32 @@ class TransformerConfig(ModelConfig):
         num_layers: Number of blocks of each stack.
         num_decoder_layers: Number of blocks of the decoder of an encoder-decoder; None for `num_layers`.
         decoder_num_heads: Number of query heads of that decoder; None for `attention.num_heads`.
-        decoder_intermediate_dim: Width of its feed-forward networks; None for `feed_forward.intermediate_dim`.
-        layer_groups: Number of groups of consecutive layers that share one block (ALBERT); None for a block of its own
-            for each layer. Each layer has its own key-value cache.
+        decoder_intermediate_dim: Inner width of the feed-forward networks of that decoder; None for
+            `feed_forward.intermediate_dim`.
+        layer_groups: Number of groups of consecutive layers that share one block (ALBERT); None for one block per
+            layer. Each layer has its own key-value cache in any case.
         max_length: Longest sequence that the model is made for, in tokens.
         attention, position, norm, feed_forward, embedding: The choices of each part.
         attention_position: A second position encoding, which acts in attention while `position` acts on the embeddings
             (MPNet); None for none.
         dropout: Rate of the dropout on sublayer outputs (residual dropout) and on the embedding.
         pooler: Whether an encoder has a pooler, `tanh(dense(first hidden state))` (BERT), see `Transformer.pool`.
-        residual_scale: Factor on residual branches; "deep_norm" for that of DeepNorm, which follows from the number of
-            blocks and comes with smaller initial weights (see `residual_factor` and `initial_gains`).
+        residual_scale: Factor on residual branches; "deep_norm" for that of DeepNorm, which depends on the number of
+            blocks, together with its smaller initial weights (see `residual_factor` and `initial_gains`).
         branch_scale: Factor on the outputs of the sublayers, before they are added (Granite).
         layer_scale: Initial value of learned factors on the outputs of the sublayers (CaiT); None for no factors.
         drop_path: Rate at which the last block leaves out a sublayer for a row in training (stochastic depth); the
             rates of the other blocks grow linearly from 0.
-        remat: Whether training computes what is inside of a block again in the backward pass, to save memory.
-        initializer_range: Standard deviation of truncated-normal initial weights; None for Glorot-uniform ones and
-            embeddings of deviation `hidden_dim ** -0.5`.
-        bias_initializer: Initial biases of the attention and feed-forward projections: the name of an initializer of
-            Keras, or a dictionary such as `{"class_name": "RandomNormal", "config": {"stddev": 0.02}}`.
-        scale_residual_initializer: Whether the projections that end residual branches begin smaller, by the square root
-            of the number of branches of the stack (GPT-2), see `initial_gains`.
+        remat: Whether training computes the intermediate results of a block again in the backward pass, to save memory.
+        initializer_range: Standard deviation of truncated-normal initial weights; None for Glorot-uniform weights, and
+            embeddings with standard deviation `hidden_dim ** -0.5`.
+        bias_initializer: Initial biases of the attention and feed-forward projections: the name of a Keras initializer,
+            or a dictionary such as `{"class_name": "RandomNormal", "config": {"stddev": 0.02}}`.
+        scale_residual_initializer: Whether the initial weights of the last projection of each residual branch are
+            divided by the square root of the number of branches of the stack (GPT-2), see `initial_gains`.
 
     Raises:
-        ValueError: If a choice is out of range, naming it, its value and what is allowed.
+        ValueError: If a choice is out of range. The message names it, its value and what is allowed.
 
     Example:
 
@@ -165,7 +166,7 @@ class TransformerConfig(ModelConfig):
 
     @property
     def position_in_attention(self) -> PositionConfig:
-        """The position encoding that attention has, if it acts there."""
+        """The position encoding that acts in attention."""
         return self.position if self.attention_position is None else self.attention_position
 
     def _require_positions(self) -> None:
@@ -200,7 +201,7 @@ class TransformerConfig(ModelConfig):
         )
 
     def of_stack(self, stack: str) -> Self:
-        """Returns the configuration with the heads and networks of one stack for all.
+        """Returns the configuration with the heads and feed-forward widths of one stack for both.
 
         Args:
             stack: "encoder" or "decoder".
@@ -235,10 +236,10 @@ class TransformerConfig(ModelConfig):
             require(not differs, "layer_groups", self.layer_groups, f"None with {name}: layers of a group are the same")
 
     def block_of_layer(self, index: int, num_layers: int) -> int:
-        """Returns the number of the block that a layer is: its own, or that of its group.
+        """Returns the index of the block of a layer, which is that of its group if layers share blocks.
 
         Args:
-            index: Number of the layer, from 0.
+            index: Index of the layer, from 0.
             num_layers: Number of layers of the stack.
         """
         return index if self.layer_groups is None else index * self.layer_groups // num_layers

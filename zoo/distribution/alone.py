@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from layers.keras_internals import model_strategy, set_model_strategy, set_value_and_layout, value_and_layout
 from zoo.distribution.choice import forget
 from zoo.distribution.layouts import ModelLayouts
 from zoo.storage.processes import is_first_process, num_processes, part, whole_value
@@ -13,9 +14,10 @@ from zoo.storage.processes import is_first_process, num_processes, part, whole_v
 
 @contextlib.contextmanager
 def alone(model: keras.Model) -> Iterator[bool]:
-    """In which the first process computes with a model on one device, which must have room for its weights.
+    """A context in which the first process computes with a model on one device.
 
-    All processes must enter. They hand over what the first one lacks, and then wait at the next step of the training.
+    The device must have room for all weights. All processes must enter the context. They send the first process the
+    weights that it lacks, and then wait at the next training step.
 
     Args:
         model: The model that trains.
@@ -29,12 +31,12 @@ def alone(model: keras.Model) -> Iterator[bool]:
     ...     lines = model.generate(prompts) if may_compute else []
     """
     if keras.backend.backend() == "tensorflow":
-        strategy, model._distribute_strategy = model._distribute_strategy, None
+        strategy = set_model_strategy(model, None)
         functions = _set_functions(model, {})
         try:
             yield True
         finally:
-            model._distribute_strategy = strategy
+            set_model_strategy(model, strategy)
             _set_functions(model, functions)
         return
     layouts = keras.backend.backend() == "jax" and keras.distribution.distribution()
@@ -42,7 +44,7 @@ def alone(model: keras.Model) -> Iterator[bool]:
         yield True
         return
     variables = _variables_of(model)
-    shared = [(variable, variable._value, variable._layout) for variable in variables]
+    shared = [(variable, *value_and_layout(variable)) for variable in variables]
     functions = _set_functions(model, {})
     _hold_whole(variables)
     keras.distribution.set_distribution(None)
@@ -51,7 +53,7 @@ def alone(model: keras.Model) -> Iterator[bool]:
     finally:
         keras.distribution.set_distribution(layouts)
         for variable, value, layout in shared:
-            variable._value, variable._layout = value, layout
+            set_value_and_layout(variable, value, layout)
         _set_functions(model, functions)
 
 
@@ -68,7 +70,7 @@ def predicting(model: keras.Model, *, by_batch: bool = False) -> Iterator[None]:
     Raises:
         ValueError: If there are several processes, and not single batches.
     """
-    is_mirrored = keras.backend.backend() == "tensorflow" and model._distribute_strategy is not None
+    is_mirrored = keras.backend.backend() == "tensorflow" and model_strategy(model) is not None
     is_divided = isinstance(keras.distribution.distribution(), ModelLayouts) and not by_batch
     if not is_mirrored and not is_divided:
         yield
@@ -83,19 +85,19 @@ def predicting(model: keras.Model, *, by_batch: bool = False) -> Iterator[None]:
 
 
 def leave(model: keras.Model) -> bool:
-    """Takes a trained model off the devices for good: it is one of a single device from here on.
+    """Moves a trained model to a single device for good.
 
-    Where it trains again, that is with a fresh optimizer.
+    If it is trained again, it has a new optimizer.
 
     Args:
         model: The compiled model, whose weights must fit on one device.
 
     Returns:
-        Whether this is the first process. The others have nothing to do any more: they should end.
+        Whether this is the first process. The others have nothing left to do, and should end.
     """
     _set_functions(model, {})
     if keras.backend.backend() == "tensorflow":
-        strategy, model._distribute_strategy = model._distribute_strategy, None
+        strategy = set_model_strategy(model, None)
         if strategy is not None:
             import tensorflow as tf
 
@@ -103,7 +105,8 @@ def leave(model: keras.Model) -> bool:
                 of_replica = strategy.experimental_local_results(variable.value)[0]
                 # another one: optimizers would know that of a replica by the one of all replicas, which goes
                 with tf.device(of_replica.device):
-                    variable._value = tf.Variable(of_replica, trainable=of_replica.trainable, name=variable.name)
+                    own = tf.Variable(of_replica, trainable=of_replica.trainable, name=variable.name)
+                set_value_and_layout(variable, own)
             forget()
             model.renew_training()
         return True
@@ -128,9 +131,9 @@ def _hold_whole(variables: list[keras.Variable]) -> None:
 
     for variable in variables:
         value = whole_value(variable)
-        variable._value = jax.device_put(value, jax.local_devices()[0]) if is_first_process() else None
-        # by which Keras would share what is assigned
-        variable._layout = None
+        held = jax.device_put(value, jax.local_devices()[0]) if is_first_process() else None
+        # without the layout, by which Keras would share what is assigned
+        set_value_and_layout(variable, held)
 
 
 def _set_functions(model: keras.Model, functions: dict[str, Any]) -> dict[str, Any]:

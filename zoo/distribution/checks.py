@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from layers.devices import num_replicas
+from layers.keras_internals import optimizer_strategy, sublayers, value_and_layout
 from layers.mixture_of_experts import MixtureOfExperts
 from zoo.distribution.choice import chosen
 from zoo.distribution.layouts import ModelLayouts
@@ -33,7 +34,7 @@ def require_distributable(model: keras.Model) -> None:
     if keras.backend.backend() != "jax" or not model.weights:
         return
     # the layout that Keras has given it; without one it lies on one device
-    layout = getattr(model.weights[0], "_layout", None)
+    layout = value_and_layout(model.weights[0])[1]
     if layout is None and layouts is not None:
         raise ValueError(
             "The model was made before zoo.distribution.use(): choose the distribution first, then make the model."
@@ -66,7 +67,7 @@ def _require_mirrored(model: keras.Model) -> None:
         )
     if strategy.num_replicas_in_sync == 1:
         return
-    if getattr(model.optimizer, "_distribution_strategy", strategy) is not strategy:
+    if optimizer_strategy(model.optimizer, strategy) is not strategy:
         raise ValueError(
             "The optimizer was made outside of the scope of the strategy that the model was made in: make it inside of "
             "it, with zoo.distribution.scope()."
@@ -76,7 +77,7 @@ def _require_mirrored(model: keras.Model) -> None:
             "jit_compile must be False with tf.distribute: replicas within programs of XLA wait for each other without "
             f"end, got {model.jit_compile!r}."
         )
-    if any(isinstance(layer, MixtureOfExperts) for layer in model._flatten_layers()):
+    if any(isinstance(layer, MixtureOfExperts) for layer in sublayers(model)):
         raise ValueError(
             "A model with a mixture of experts does not train with tf.distribute, where each replica would balance the "
             "loads of experts by its own rows: use KERAS_BACKEND=jax and zoo.distribution.use('data'), or one device."

@@ -31,15 +31,15 @@ class Mesh(NamedTuple):
 
 
 def use(distribution: str | Mapping[str, int] | None) -> None:
-    """Chooses the devices for all models that are made from now on.
+    """Chooses the devices for all models that are created afterwards.
 
     Args:
-        distribution: None for one device. On TensorFlow "mirrored": each device of this machine has the weights and a
-            part of the rows. On JAX "data": the same on the devices of all processes; "model": all devices share the
-            weights; or both by a mesh, `{"data": 4, "model": 2}`.
+        distribution: None for one device. On TensorFlow "mirrored": each device of this machine has all weights and a
+            part of the rows. On JAX "data": the same on the devices of all processes; "model": the weights are divided
+            among all devices; or both by a mesh, `{"data": 4, "model": 2}`.
 
     Raises:
-        ValueError: If the backend cannot do that, or there are not as many devices.
+        ValueError: If the backend does not support the distribution, or there are too few devices.
 
     Example:
 
@@ -72,7 +72,7 @@ def forget() -> None:
 
 
 def check(distribution: Any) -> None:
-    """Raises a ValueError unless a distribution exists and the backend can do it; devices are not looked at.
+    """Raises a ValueError if a distribution is unknown or the backend does not support it. Devices are not checked.
 
     Args:
         distribution: See `use`.

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from layers.dense import LowRankUpdate
+from layers.keras_internals import sublayers
 from layers.roles import Role
 from zoo.storage.deferred import deferred
 from zoo.storage.processes import process_id
@@ -17,19 +18,19 @@ Partition = tuple[str | None, ...]
 
 
 class ModelLayouts(keras.distribution.ModelParallel):
-    """A `keras.distribution` in which each weight lies as its role says.
+    """A `keras.distribution` in which the layout of each weight follows from its role.
 
-    The axis "data" of its mesh has parts of the batch, the axis "model" parts of the weights. What no layout was given
-    to (heads of tasks, seeds, metrics) is on all devices; the moments of the optimizer lie as their weights do.
+    The axis "data" of its mesh divides the batch, the axis "model" the weights. Variables without a layout (heads of
+    tasks, seeds, metrics) are whole on all devices. The moments of the optimizer have the layout of their weights.
 
     Args:
-        data, model: Sizes of the axes; their product is the number of devices of all processes.
+        data, model: Sizes of the axes. Their product is the number of devices of all processes.
 
     Attributes:
-        own_replicas: Parts of the batch that devices of this process have.
+        own_replicas: Number of parts of the batch on devices of this process.
 
     Raises:
-        ValueError: If processes have some replicas in common, and others not.
+        ValueError: If processes share some of their replicas, but not all.
     """
 
     def __init__(self, data: int, model: int) -> None:
@@ -43,10 +44,10 @@ class ModelLayouts(keras.distribution.ModelParallel):
         self._partitions: dict[int, tuple[keras.Variable, Partition]] = {}
 
     def lay_out(self, partitions: Iterable[tuple[keras.Variable, Partition]]) -> None:
-        """Notes how variables lie that have no value yet.
+        """Sets the layout of variables that have no value yet.
 
         Args:
-            partitions: Variables, and the axis of the mesh that shares each of their axes, or None.
+            partitions: Variables, and for each of their axes the axis of the mesh that divides it, or None.
         """
         self._partitions |= {id(variable): (variable, partition) for variable, partition in partitions}
 
@@ -56,7 +57,7 @@ class ModelLayouts(keras.distribution.ModelParallel):
         return keras.distribution.TensorLayout(partition, self.device_mesh)
 
     def get_tensor_layout(self, path: str) -> None:
-        """See `keras.distribution.ModelParallel`: what is computed lies as it comes."""
+        """See `keras.distribution.ModelParallel`. Computed tensors have no prescribed layout."""
         return None
 
 
@@ -87,9 +88,9 @@ def own_replicas(processes: np.ndarray, process: int) -> list[int]:
 
 @contextlib.contextmanager
 def laid_out(backbone: keras.Model) -> Iterator[None]:
-    """In which the weights of a backbone are made; they get their values when it is known where each lies.
+    """A context for creating a backbone, whose weights get their values only after their layouts are set.
 
-    No device ever holds more of a weight than its part. Without an axis "model" nothing is done.
+    So no device ever holds more than its part of a weight. Without an axis "model" the context does nothing.
 
     Args:
         backbone: The backbone.
@@ -121,14 +122,14 @@ def require_whole_weights(what: str) -> None:
 
 
 def partitions_of(model: keras.Model, devices: int) -> list[tuple[keras.Variable, Partition]]:
-    """Returns how devices share each weight of a model.
+    """Returns how each weight of a model is divided among devices.
 
     Args:
         model: A model whose weights all have a role; they need no values.
         devices: Number of devices along the axis "model".
 
     Returns:
-        Each weight, with "model" at the axis that is shared and None at the others.
+        Each weight, with "model" at the axis that is divided and None at the others.
 
     Raises:
         ValueError: If a weight has no role, or two, or the devices do not divide it.
@@ -166,7 +167,7 @@ def roles_of(model: keras.Model) -> list[tuple[keras.Variable, Role, bool]]:
                 f"{layer.path} must have one role, got {given} from the layer around it and one of its own."
             )
         role, update = given or own, update or isinstance(layer, LowRankUpdate)
-        parts = layer._flatten_layers(recursive=False, include_self=False)
+        parts = sublayers(layer, recursive=False, include_self=False)
         for part in parts:
             walk(part, role if role is not None else named.get(part.name), update)
         inside = {id(weight) for part in parts for weight in part.weights}

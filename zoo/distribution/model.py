@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from layers.keras_internals import ModelHooks, is_evaluated_by_fit, model_strategy
 from zoo.distribution.alone import predicting
 from zoo.distribution.checks import adds_up, require_distributable
 from zoo.distribution.data import distributed_batch, distributed_data
@@ -13,17 +14,17 @@ from zoo.distribution.replicas import add_gradients_first, first_replica, scope_
 from zoo.storage.processes import num_processes, whole_value
 
 
-class DistributedModel(keras.Model):
-    """A model whose `fit` and `evaluate` give each device its part of a batch, with the result of one device.
+class DistributedModel(ModelHooks):
+    """A model whose `fit` and `evaluate` divide each batch among devices, with the results of one device.
 
-    Without several devices it is a `keras.Model`. All that training on several takes is here.
+    On one device it is a plain `keras.Model`. All code for training on several devices is here.
     """
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """As `keras.Model.compile`. On a mesh of JAX the step is always compiled: `jit_compile` says nothing there.
+        """As `keras.Model.compile`. On a JAX mesh the step is always compiled, and `jit_compile` has no effect.
 
         Raises:
-            ValueError: If the model cannot train on the devices that were chosen.
+            ValueError: If the model cannot be trained on the chosen devices.
         """
         if isinstance(keras.distribution.distribution(), ModelLayouts):
             # step by step, each operation would be a program that all processes start together
@@ -39,7 +40,7 @@ class DistributedModel(keras.Model):
 
     @property
     def unweighted_metrics(self) -> Any:
-        """The `metrics` that `compile` was given, which do not look at weights."""
+        """The `metrics` of `compile`, which ignore sample weights."""
         return self._unweighted_metrics() if self.compiled else None
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
@@ -52,7 +53,7 @@ class DistributedModel(keras.Model):
         """As `keras.Model.evaluate`; each device has its part of a batch."""
         kwargs |= dict(zip(("x", "y", "batch_size"), args, strict=False))
         # what `fit` evaluates has been divided
-        if kwargs.get("_use_cached_eval_dataset"):
+        if is_evaluated_by_fit(kwargs):
             return super().evaluate(**kwargs)
         return super().evaluate(**distributed_data(self, kwargs))
 
@@ -65,20 +66,20 @@ class DistributedModel(keras.Model):
         return super().test_on_batch(*distributed_batch(self, x, y, sample_weight), **kwargs)
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """As `keras.Model.predict`; of several devices one does it, and several processes raise a ValueError."""
+        """As `keras.Model.predict`, on one device. With several processes it raises a ValueError."""
         with predicting(self):
             return super().predict(*args, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
-        """As `keras.Model.predict_on_batch`; of several replicas one does it."""
+        """As `keras.Model.predict_on_batch`, on one replica."""
         with predicting(self, by_batch=True):
             return super().predict_on_batch(x)
 
     def get_weights(self) -> list[np.ndarray]:
-        """As `keras.Model.get_weights`. Where several processes have parts of the weights, all must ask at once.
+        """As `keras.Model.get_weights`. If processes have parts of the weights, all must call it at the same time.
 
-        `EarlyStopping(restore_best_weights=True)` does. Each process then keeps a copy of all weights in the memory of
-        its host.
+        `EarlyStopping(restore_best_weights=True)` does so. Each process then keeps a copy of all weights in host
+        memory.
         """
         if num_processes() == 1:
             return super().get_weights()
@@ -87,14 +88,12 @@ class DistributedModel(keras.Model):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Any:
-        """As `keras.Model.compute_loss`; of a replica of `tf.distribute` its part of the loss of the whole batch."""
+        """As `keras.Model.compute_loss`. In a `tf.distribute` replica, its part of the loss of the whole batch."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         # a sum over the rows of a replica is its part already
         return loss if adds_up(self.loss) else weighted_over_replicas(loss, sample_weight)
 
-    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        # TensorFlow's trainer takes the mean of a batch over the replicas, and masks have none
-        if iterator is not None and self._distribute_strategy is not None:
-            data_batch = first_replica(next(next(iter(iterator))[-1]), self._distribute_strategy)
-            iterator = None
-        super()._maybe_symbolic_build(iterator, data_batch)
+    def batch_to_build_on(self, iterator: Any) -> Any:
+        """As `ModelHooks.batch_to_build_on`: the batch of the first replica, because masks have no mean."""
+        strategy = model_strategy(self)
+        return None if strategy is None else first_replica(next(next(iter(iterator))[-1]), strategy)

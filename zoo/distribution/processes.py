@@ -16,13 +16,14 @@ _STATUS = re.compile(r"(UNKNOWN|UNAVAILABLE|ABORTED|CANCELLED|INTERNAL|DEADLINE_
 
 
 def initialize() -> None:
-    """Joins the processes that the environment names; does nothing where it names none, or they are joined.
+    """Connects the processes that the environment names. Does nothing without them, or if they are connected.
 
-    It names them by `KERAS_DISTRIBUTION_JOB_ADDRESSES` (host and port of process 0), `KERAS_DISTRIBUTION_NUM_PROCESSES`
-    and `KERAS_DISTRIBUTION_PROCESS_ID`, or as a step of Slurm (`srun`). Call it before anything is computed.
+    They are named by the variables `KERAS_DISTRIBUTION_JOB_ADDRESSES` (host and port of process 0),
+    `KERAS_DISTRIBUTION_NUM_PROCESSES` and `KERAS_DISTRIBUTION_PROCESS_ID`, or by a step of Slurm (`srun`). Call this
+    function before anything is computed.
 
     Raises:
-        ValueError: If variables name several processes and the backend is not JAX, or some are missing.
+        ValueError: If the variables name several processes and the backend is not JAX, or if a variable is missing.
 
     Example:
 
@@ -57,10 +58,10 @@ def initialize() -> None:
 
 
 def lost_others(error: Exception) -> bool:
-    """Returns whether an error of a training says that another process is gone, or does not answer.
+    """Returns whether an error in training means that another process has ended or does not answer.
 
     Args:
-        error: The error. That of memory is of this process itself.
+        error: The error. Errors of memory belong to this process.
     """
     if num_processes() == 1:
         return False
@@ -74,13 +75,13 @@ def lost_others(error: Exception) -> bool:
 
 
 def end(status: int, error: BaseException | None = None) -> None:
-    """Ends this process at once if others train with it; returns if there are none.
+    """Ends this process at once if other processes train with it; returns if there are none.
 
-    At a regular end JAX waits for the others, and they wait for what this one has not done.
+    A regular exit would deadlock: JAX waits for the other processes, which wait for this one.
 
     Args:
         status: The exit status.
-        error: What is printed with its traceback before.
+        error: Error to print with its traceback first.
 
     Example:
 

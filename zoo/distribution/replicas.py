@@ -14,6 +14,7 @@ import keras
 from keras import ops
 
 from layers.devices import num_replicas
+from layers.keras_internals import clip_gradients, model_strategy, replace_clip_gradients, take_gradients_as_sums
 
 
 def scope_of(model: keras.Model) -> contextlib.AbstractContextManager:
@@ -22,7 +23,7 @@ def scope_of(model: keras.Model) -> contextlib.AbstractContextManager:
     Args:
         model: The model; without a strategy, and within a scope, nothing is done.
     """
-    strategy = getattr(model, "_distribute_strategy", None)
+    strategy = model_strategy(model)
     if keras.backend.backend() != "tensorflow" or strategy is None or num_replicas() > 1:
         return contextlib.nullcontext()
     return strategy.scope()
@@ -64,8 +65,8 @@ def add_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
     if keras.backend.backend() != "tensorflow" or num_replicas() == 1:
         return
     optimizer.apply = types.MethodType(_apply, optimizer)
-    optimizer._all_reduce_sum_gradients = list
-    optimizer._clip_gradients = types.MethodType(_clip, optimizer)
+    take_gradients_as_sums(optimizer)
+    replace_clip_gradients(optimizer, _clip)
 
 
 def _apply(optimizer: Any, gradients: Sequence[Any], variables: Iterable[Any] | None = None) -> None:
@@ -84,7 +85,7 @@ def _apply(optimizer: Any, gradients: Sequence[Any], variables: Iterable[Any] | 
 def _clip(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
     import tensorflow as tf
 
-    clipped = type(optimizer)._clip_gradients(optimizer, gradients)
+    clipped = clip_gradients(optimizer, gradients)
     # the rows of a token that a batch has several times are one row, as `zoo.training.one_kernel` has it
     return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in clipped]
 

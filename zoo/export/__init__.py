@@ -1,4 +1,4 @@
-"""Models in the formats of servers and devices: what a model names as its endpoints, written to a folder."""
+"""Exports of models to the formats of servers and devices: the endpoints that a model names, written to a folder."""
 
 from zoo.export.endpoint import Endpoint, Field
 from zoo.export.folder import DESCRIPTION_FILE

@@ -1,4 +1,4 @@
-"""What an export gives in its own runtime beside what Python gives."""
+"""Comparison of the outputs of an export in its own runtime with those of Python."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,19 +15,19 @@ TOLERANCE = 1e-3
 
 
 def measured_agreement(folder: Path, endpoints: Mapping[str, Endpoint], *, exact: bool) -> dict[str, Any]:
-    """Returns for each endpoint with an example how far its outputs are from those of Python.
+    """Returns, for each endpoint with an example, how much its outputs differ from those of Python.
 
     Args:
-        folder: The export.
-        endpoints: By name.
-        exact: Whether the outputs must be equal, but for the order of sums.
+        folder: Folder of the export.
+        endpoints: The endpoints by name.
+        exact: Whether the outputs must be equal, up to the order of sums.
 
     Returns:
         By endpoint and output `largest_difference` and `largest_value` (in Python), and for logits and probabilities
         `same_choice`, the share of the rows whose largest entry is the same one.
 
     Raises:
-        ValueError: If outputs differ that must not.
+        ValueError: If outputs differ that must be equal.
     """
     model, found = ExportedModel(folder), {}
     for name, endpoint in endpoints.items():

@@ -1,4 +1,4 @@
-"""The model card of an export: its endpoints, and what it makes of examples."""
+"""The model card of an export: its endpoints, and its outputs for examples."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ def model_card(
     """Returns a model card in Markdown.
 
     Args:
-        title: What the model is.
-        endpoints: By name; the first is the default one.
+        title: Title of the model card.
+        endpoints: The endpoints by name. The first is the default one.
         examples: Requests, and what the model answered: arrays by the names of the outputs.
-        oldest_server: Oldest version of TensorFlow Serving that has all operations; None where one is not known.
+        oldest_server: Oldest version of TensorFlow Serving that has all operations. None if an operation is not known.
     """
     default, first = next(iter(endpoints.items()))
     rows = "\n".join(

@@ -11,11 +11,11 @@ class Field:
 
     Args:
         name: Its name in the signature.
-        shape: Its sizes: integers, or names of the sizes that vary, such as "batch".
+        shape: Its sizes: integers, or names of sizes that vary, such as "batch".
         dtype: "string", "bool", "int32", "int64" or "float32".
-        description: What it holds, for the description of the export.
-        default: The value that stands for an input that a caller does not care about, for JSON; None for none. A
-            SavedModel takes all inputs: it is the client who fills it in.
+        description: Its meaning, for the description of the export.
+        default: Default of an input, as a JSON value; None for no default. A SavedModel needs all inputs, so the client
+            fills it in.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Field:
         return tuple(None if isinstance(size, str) else size for size in self.shape)
 
     def describe(self) -> dict[str, Any]:
-        """Returns the fields as values for JSON; the default where there is one."""
+        """Returns the fields as JSON values; the default only if there is one."""
         described = dataclasses.asdict(self)
         if self.default is None:
             del described["default"]
@@ -39,17 +39,17 @@ class Field:
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-    """A function of an exported model: its inputs and outputs are named and documented.
+    """A function of an exported model, with named and documented inputs and outputs.
 
     Args:
-        function: From the tensors of `inputs`, in their order, to a dictionary of the tensors of `outputs`; where there
-            is one output, to this tensor.
+        function: Maps the tensors of `inputs`, in their order, to a dictionary of the tensors of `outputs`, or to the
+            tensor itself if there is one output.
         inputs: The tensors that it takes.
         outputs: The tensors that it returns.
         description: What it does, for the description of the export.
-        properties: What a caller has to know in addition, as values for JSON.
-        example: Arrays for the inputs, by name: on these a file for another runtime is compared with Python when it is
-            written. None for no comparison.
+        properties: Further facts for callers, as JSON values.
+        example: Arrays for the inputs, by name, on which an export for another runtime is compared with Python. None
+            for no comparison.
 
     Example:
 
@@ -64,7 +64,7 @@ class Endpoint:
     example: Mapping[str, Any] | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Returns description, inputs, outputs, and properties where there are some, as values for JSON."""
+        """Returns description, inputs, outputs and, if there are any, properties, as JSON values."""
         fields = {"inputs": self.inputs, "outputs": self.outputs}
         tensors = {side: [field.describe() for field in some] for side, some in fields.items()}
         properties = {"properties": dict(self.properties)} if self.properties else {}
@@ -75,7 +75,7 @@ def describe(endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
     """Returns the content of `signature.json` of an export.
 
     Args:
-        endpoints: By name; the first is the default one.
+        endpoints: The endpoints by name. The first is the default one.
     """
     return {
         "default": next(iter(endpoints)),

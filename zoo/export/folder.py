@@ -1,4 +1,4 @@
-"""The folder of an export: what the files of a format are accompanied by."""
+"""The folder of an export: the files that accompany those of a format."""
 
 import contextlib
 import json
@@ -23,16 +23,16 @@ def export_folder(
     save_assets: Callable[[str], None] | None = None,
     **about: Any,
 ) -> Iterator[Path]:
-    """Gives a folder with `signature.json` and assets, which becomes the export when the block ends without an error.
+    """A context with a folder of `signature.json` and assets, which becomes the export if the block ends without error.
 
     Args:
-        directory: Where to; replaced if it holds an export.
-        endpoints: By name; the first is the default one.
+        directory: The directory to write. An export that it holds is replaced.
+        endpoints: The endpoints by name. The first is the default one.
         save_assets: Writes further files, such as those of the tokenizer, to a folder.
-        **about: What else `signature.json` says, as values for JSON.
+        **about: Further entries of `signature.json`, as JSON values.
 
     Raises:
-        FileExistsError: If the directory exists and holds no export.
+        FileExistsError: If the directory exists and does not hold an export.
     """
     with replace_folder(directory, _is_export, "export") as folder:
         write_description(folder, {**about, **describe(endpoints)})
@@ -47,7 +47,7 @@ def write_description(folder: Path, description: Mapping[str, Any]) -> None:
 
     Args:
         folder: The folder of the export.
-        description: What it says.
+        description: Its content.
     """
     content = json.dumps(description, indent=2, ensure_ascii=False)
     (folder / DESCRIPTION_FILE).write_text(content + "\n", encoding="utf-8")

@@ -1,10 +1,12 @@
-"""The formats of exports: which there are, and what each can hold."""
+"""The formats of exports, and what each of them can hold."""
 
 import importlib.util
 import math
 from typing import Any
 
 import keras
+
+from layers.keras_internals import sublayers
 
 SAVED_MODEL = "tf_saved_model"
 # Formats of other runtimes: the extra of setup.cfg that installs them, and the packages that it must have installed.
@@ -20,13 +22,13 @@ _MOST_BYTES = 2**31 - 2**24
 
 
 def require_format(format: Any) -> None:
-    """Raises an error if a format is not one that can be written, or not with this backend or what is installed.
+    """Raises an error if a format is unknown, or cannot be written with this backend or the installed packages.
 
     Args:
-        format: What the user passed as `format` of `export`.
+        format: The argument `format` of `export`.
 
     Raises:
-        ValueError: If there is no such format, or the backend is not TensorFlow.
+        ValueError: If the format is unknown, or the backend is not TensorFlow.
         ImportError: If packages are missing.
     """
     if format not in FORMATS:
@@ -39,7 +41,7 @@ def require_format(format: Any) -> None:
         )
     missing = [name for name in RUNTIME_FORMATS.get(format, ()) if importlib.util.find_spec(name) is None]
     if missing:
-        raise ImportError(f"{what} needs {', '.join(missing)}: pip install 'keras-transformer-zoo[{format}]'.")
+        raise ImportError(f'{what} needs {", ".join(missing)}: pip install "keras-transformer-zoo[{format}]"')
 
 
 def require_plain_weights(model: keras.Model, format: str, weights: Any) -> None:
@@ -48,11 +50,11 @@ def require_plain_weights(model: keras.Model, format: str, weights: Any) -> None
     Args:
         model: A task or a backbone.
         format: The format.
-        weights: What the user passed as `weights` of `export`.
+        weights: The argument `weights` of `export`.
     """
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(map(repr, WEIGHTS))}, got {weights!r}.")
-    if any(getattr(layer, "quantization_mode", None) for layer in model._flatten_layers()):
+    if any(getattr(layer, "quantization_mode", None) for layer in sublayers(model)):
         raise ValueError(
             f"The format {format!r} needs a model that is not quantized: its own tool quantizes, with weights='int8'. "
             "Load the model as it was before quantize()."
@@ -71,12 +73,12 @@ def require_plain_weights(model: keras.Model, format: str, weights: Any) -> None
 
 
 def refuse(format: str, name: str, error: Exception) -> ValueError:
-    """Returns the error of an endpoint that a format cannot hold.
+    """Returns the error for an endpoint that a format cannot hold.
 
     Args:
         format: The format.
         name: The endpoint.
-        error: What its converter raised.
+        error: The error that the converter raised.
     """
     reason = " ".join(str(error).split())[:600] or type(error).__name__
     return ValueError(

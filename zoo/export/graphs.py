@@ -20,7 +20,7 @@ def specs_of(endpoint: Endpoint) -> list[Any]:
 
 
 def graph_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> Callable:
-    """Returns a function of tensors that is to be traced: made of plain operations, with arguments by name, too.
+    """Returns a function of tensors for tracing. It has plain operations, and also takes arguments by name.
 
     Args:
         name: Name of the endpoint, for errors.
@@ -28,7 +28,7 @@ def graph_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> 
         keras_forms: See `layers.fusion.portable_operations`.
 
     Raises:
-        ValueError: When traced, if the endpoint returns other tensors than it names.
+        ValueError: In tracing, if the endpoint does not return the tensors that it names.
     """
     import tensorflow as tf
 
@@ -68,11 +68,11 @@ def named_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> 
 
 
 def named_outputs(endpoint: Endpoint, outputs: Any) -> dict[str, Any]:
-    """Returns outputs by name, also where the function returns its only one alone.
+    """Returns outputs by name, also if the function returns its only output without a dictionary.
 
     Args:
         endpoint: The endpoint.
-        outputs: What its function returned.
+        outputs: The value that its function returned.
     """
     return outputs if isinstance(outputs, dict) else {endpoint.outputs[0].name: outputs}
 

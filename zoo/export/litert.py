@@ -15,12 +15,12 @@ def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -
     """Writes `model.tflite` with a signature for each endpoint.
 
     Args:
-        folder: Where to.
-        endpoints: By name.
-        weights: "float32" or "int8": matrices in 8 bits, activations rounded as they come.
+        folder: The folder to write to.
+        endpoints: The endpoints by name.
+        weights: "float32" or "int8": matrices in 8 bits, activations quantized at run time.
 
     Raises:
-        ValueError: If the operations of LiteRT do not suffice.
+        ValueError: If LiteRT lacks an operation.
     """
     import tensorflow as tf
 

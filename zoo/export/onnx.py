@@ -1,4 +1,4 @@
-"""Endpoints as ONNX files, one for each, that share one file of weights."""
+"""Endpoints as ONNX files, one for each endpoint, which share one file of weights."""
 
 import hashlib
 import tempfile
@@ -25,10 +25,10 @@ def write_files(
     """Writes `NAME.onnx` for each endpoint, and `weights.bin`.
 
     Args:
-        folder: Where to.
-        endpoints: By name.
-        weights: "float32" or "int8": matrices in 8 bits with a scale each column, activations rounded as they come.
-        text_inputs: By the name of a further endpoint a `zoo.tasks.onnx_strings.TextInput`.
+        folder: The folder to write to.
+        endpoints: The endpoints by name.
+        weights: "float32" or "int8": matrices in 8 bits with a scale per column, activations quantized at run time.
+        text_inputs: A `zoo.tasks.onnx_strings.TextInput` by the name of each further endpoint.
 
     Raises:
         ValueError: If ONNX cannot hold an endpoint.
@@ -50,11 +50,11 @@ def to_onnx(name: str, endpoint: Endpoint) -> Any:
     """Returns an endpoint as an `onnx.ModelProto`.
 
     Args:
-        name: Its name.
+        name: Name of the endpoint.
         endpoint: The endpoint.
 
     Raises:
-        ValueError: If ONNX cannot hold it.
+        ValueError: If ONNX cannot hold the endpoint.
     """
     concrete = named_function(name, endpoint).get_concrete_function()
     try:

@@ -33,14 +33,14 @@ IDS, SPLITS = "flat_ids", "row_splits"
 
 
 class OnnxTokenizer:
-    """A tokenizer as nodes of a graph that give the ids that it gives.
+    """A tokenizer as nodes of an ONNX graph, which give the same ids.
 
     Args:
         tokenizer: The tokenizer: WordPiece, SentencePiece or byte-level BPE.
-        texts: Texts on which the ids must be the same. Default some of many languages.
+        texts: Texts for which the ids must be the same. By default texts in many languages.
 
     Raises:
-        ValueError: If there are no operators that do what it does, or their ids differ on a text.
+        ValueError: If no operators do the same, or if their ids differ for a text.
 
     Example:
 

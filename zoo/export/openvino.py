@@ -1,4 +1,4 @@
-"""Endpoints as files of OpenVINO, a `.xml` and a `.bin` for each."""
+"""Endpoints as files of OpenVINO, with a `.xml` and a `.bin` for each endpoint."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +13,9 @@ def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -
     """Writes `NAME.xml` and `NAME.bin` for each endpoint.
 
     Args:
-        folder: Where to.
-        endpoints: By name.
-        weights: "float32" or "int8": matrices in 8 bits with a scale each column, which computes in float32.
+        folder: The folder to write to.
+        endpoints: The endpoints by name.
+        weights: "float32" or "int8": matrices in 8 bits with a scale per column, computed in float32.
 
     Raises:
         ValueError: If OpenVINO cannot hold an endpoint.

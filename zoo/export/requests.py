@@ -1,4 +1,4 @@
-"""Requests to the endpoints of an export: those that warm a server, and those that its model card shows."""
+"""Requests to the endpoints of an export, to warm up a server and for the model card."""
 
 import dataclasses
 import os
@@ -31,16 +31,16 @@ class Request:
 
 
 def requests_of(endpoints: Mapping[str, Endpoint], examples: Sequence[Any]) -> list[Request]:
-    """Returns requests with examples, for all endpoints that take what the first one takes.
+    """Returns requests with examples, for all endpoints with the required inputs of the first one.
 
-    Inputs that have a default get it. The first endpoint is asked about one example first, then about all.
+    Inputs with a default get the default. For the first endpoint there is a request with one example, and one with all.
 
     Args:
         endpoints: The endpoints of an export.
-        examples: A string for each row; a sequence of strings where the first endpoint has several inputs.
+        examples: A string for each row; a sequence of strings if the first endpoint has several inputs.
 
     Raises:
-        ValueError: If an example has not as many texts as the endpoint has inputs.
+        ValueError: If the number of texts of an example is not that of the inputs.
     """
     if not len(examples):
         return []
@@ -73,16 +73,16 @@ def with_defaults(endpoint: Endpoint, values: Mapping[str, Any]) -> dict[str, An
 
 
 def write_warmup(path: str | os.PathLike, endpoints: Mapping[str, Endpoint], requests: Iterable[Request]) -> None:
-    """Writes requests that TensorFlow Serving answers for itself before it says that a version is ready.
+    """Writes requests that TensorFlow Serving runs to warm up, before it reports that a version is ready.
 
-    The file is a TFRecord of `tensorflow.serving.PredictionLog`. The messages of `tensorflow-serving-api` would be
-    registered in the process under names that only one library may register, for three nested fields: the bytes are
-    written here, as https://protobuf.dev/programming-guides/encoding says, around the tensors of TensorFlow.
+    The file is a TFRecord of `tensorflow.serving.PredictionLog`. The messages of `tensorflow-serving-api` are
+    not used, because they register names in the process that only one library may register. Three nested fields are
+    needed: the bytes are written here (https://protobuf.dev/programming-guides/encoding) around TensorFlow's tensors.
 
     Args:
         path: The file.
         endpoints: The endpoints of the export.
-        requests: The requests, at most 1000, which is what the server reads.
+        requests: The requests, at most 1000, the number that the server reads.
 
     Reference:
         https://www.tensorflow.org/tfx/serving/saved_model_warmup

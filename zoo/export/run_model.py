@@ -1,4 +1,4 @@
-"""Runs an exported model in the runtime of its format: this file, NumPy and that runtime are all it takes.
+"""Runs an exported model in the runtime of its format. It needs only this file, NumPy and that runtime.
 
 Every export in the formats onnx, litert and openvino has a copy of it.
 
@@ -26,7 +26,7 @@ class ExportedModel:
 
     Args:
         folder: The folder of the export.
-        threads: Threads that a call uses. Default what the runtime chooses.
+        threads: Number of threads of a call. None for the default of the runtime.
 
     Example:
 
@@ -70,13 +70,13 @@ def generate(
     sources: Sequence[Sequence[int]] | None = None,
     max_new_tokens: int | None = None,
 ) -> list[list[int]]:
-    """Writes the most probable token again and again, until an end token.
+    """Generates greedily: the most probable token at each step, until an end token.
 
     Args:
         model: The export of a model that writes text.
-        prompts: Token ids of each row, at least one. With sources the default is the token that outputs start with.
+        prompts: Token ids of each row, at least one. With sources the default is the start token of outputs.
         sources: Token ids of the source of each row, for an encoder-decoder.
-        max_new_tokens: Most tokens that are written. Default what the export says.
+        max_new_tokens: Largest number of new tokens. By default the limit of the export.
 
     Returns:
         The new token ids of each row, without an end token.

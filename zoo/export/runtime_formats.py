@@ -25,23 +25,23 @@ def write_runtime_format(
     text_inputs: Mapping[str, Any] | None = None,
     save_assets: Callable[[str], None] | None = None,
 ) -> None:
-    """Writes endpoints without strings for the runtime of a format, whole or not at all.
+    """Writes token-level endpoints for the runtime of a format, whole or not at all.
 
-    The folder holds the files of the format, `signature.json`, the assets in `assets.extra`, and `run_model.py`, with
-    which Python runs it: that file needs NumPy and the runtime alone. Each endpoint with an example is run as it was
-    written; `signature.json` says under "agreement" by how much its outputs differ from those of Python.
+    The folder holds the files of the format, `signature.json`, the assets in `assets.extra`, and `run_model.py`, which
+    runs the model in Python with NumPy and the runtime alone. Each endpoint with an example is run after it is written.
+    Under "agreement", `signature.json` records by how much its outputs differ from those of Python.
 
     Args:
-        directory: Where to; replaced if it holds an export.
-        endpoints: By name.
+        directory: The directory to write. An export that it holds is replaced.
+        endpoints: The endpoints by name.
         format: One of `RUNTIME_FORMATS`.
         weights: "float32", or "int8" for matrices in 8 bits.
-        text_inputs: With the format "onnx", by the name of a further endpoint a `zoo.tasks.onnx_strings.TextInput`.
+        text_inputs: With the format "onnx", a `zoo.tasks.onnx_strings.TextInput` by the name of each further endpoint.
         save_assets: Writes further files to a folder.
 
     Raises:
-        ValueError: If the format cannot hold an endpoint, saying why.
-        FileExistsError: If the directory exists and holds no export.
+        ValueError: If the format cannot express an endpoint. The message says why.
+        FileExistsError: If the directory exists and does not hold an export.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Texts on which another tokenizer is compared with that of a model: languages, scripts, spaces, numbers, marks."""
+"""Texts for comparing another tokenizer with that of a model: languages, scripts, spaces, numbers, marks."""
 
 SAMPLE_TEXTS = [
     "",

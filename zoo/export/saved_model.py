@@ -29,27 +29,28 @@ def write_saved_model(
 ) -> None:
     """Writes a SavedModel whose functions are the endpoints, whole or not at all.
 
-    The loaded model has a function and a signature per endpoint, of its name; the signature of the first is also
-    "serving_default". A signature returns a dictionary with the names of the outputs. The folder also holds
+    The loaded model has a function and a signature for each endpoint, with its name. The signature of the first
+    endpoint is also "serving_default". A signature returns a dictionary with the names of the outputs. The folder also
+    holds:
 
     * `signature.json`, which describes all inputs and outputs, and names the operations and the oldest TensorFlow
-      Serving that has them, see `zoo.export.serving_versions`;
-    * `model_card.md`, which shows the answers to the requests;
-    * `assets.extra`, with the assets, and the requests in `tf_serving_warmup_requests`: a server answers them before it
-      says that it is ready.
+      Serving that supports them, see `zoo.export.serving_versions`.
+    * `model_card.md`, which shows the answers to the requests.
+    * `assets.extra`, with the assets, and the requests in `tf_serving_warmup_requests`, which a server runs before it
+      reports that it is ready.
 
     Args:
-        directory: Where to; replaced if it holds an export.
-        endpoints: By name.
+        directory: The directory to write. An export that it holds is replaced.
+        endpoints: The endpoints by name.
         variables: The variables that the endpoints read.
-        resources: Tables and other objects of TensorFlow that the endpoints read.
+        resources: Tables and other TensorFlow objects that the endpoints read.
         save_assets: Writes further files, such as those of the tokenizer, to a folder.
-        title: What the model is, for the card.
+        title: Title of the model card.
         requests: Requests with real inputs.
 
     Raises:
-        ValueError: If the backend is not TensorFlow, or an endpoint returns other tensors than it names.
-        FileExistsError: If the directory exists and holds no export.
+        ValueError: If the backend is not TensorFlow, or an endpoint does not return the tensors that it names.
+        FileExistsError: If the directory exists and does not hold an export.
 
     Example:
 

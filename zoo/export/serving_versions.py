@@ -1,4 +1,4 @@
-"""Which TensorFlow Serving has the operations of an export.
+"""The oldest TensorFlow Serving that has the operations of an export.
 
 A server cannot load an operation that is not linked into it. The operations of TensorFlow are those of its own version;
 those of tensorflow-text are the target `ops_lib` of the one version that `tensorflow_serving/workspace.bzl` names:
@@ -8,8 +8,8 @@ those of tensorflow-text are the target `ops_lib` of the one version that `tenso
 | 2.12 to 2.19 | 2.12.1 |
 | 2.20 | 2.20.0 |
 
-Older servers have older ones and are not in this table. A name stands in it when the export of a task uses it, or when
-it is known to be missing in a server.
+Older servers have older versions and are not in this table. The lists below name an operation if the export of a
+task uses it, or if it is known to be missing in a server.
 """
 
 import os
@@ -63,13 +63,13 @@ def operations_of(directory: str | os.PathLike) -> list[str]:
 
 
 def describe_operations(operations: Iterable[str]) -> dict[str, Any]:
-    """Returns what `signature.json` says of operations.
+    """Returns the entries of `signature.json` about operations.
 
     Args:
         operations: Their names.
 
     Returns:
-        `tf_serving`: the oldest version that has them all, None where one is not known; `operations`: their names;
+        `tf_serving`: the oldest version that has all, None if an operation is not known; `operations`: their names;
         `unknown_operations`: those that are not known here.
 
     Example:

@@ -1,4 +1,4 @@
-"""Folders of models as servers poll them: `NAME/VERSION/saved_model.pb`, with versions that are numbers."""
+"""Folders of models that servers poll: `NAME/VERSION/saved_model.pb`, where the version is a number."""
 
 import os
 import re
@@ -12,7 +12,7 @@ def versions(directory: str | os.PathLike) -> dict[int, Path]:
     """Returns the versions of a model by their numbers, in ascending order.
 
     Args:
-        directory: The folder of the model; there are no versions where it does not exist.
+        directory: The folder of the model. If it does not exist, there are no versions.
 
     Example:
 
@@ -29,15 +29,15 @@ def versions(directory: str | os.PathLike) -> dict[int, Path]:
 def new_version(directory: str | os.PathLike, version: int | None = None) -> Path:
     """Returns the folder of a version that does not exist yet, for `export`.
 
-    A server takes the version up as soon as its folder has this name, which `export` gives it when it is whole.
+    A server loads a version as soon as its folder has this name. `export` renames the folder when it is complete.
 
     Args:
-        directory: The folder of the model; its name is that of the model.
-        version: Number of the version, at least 1. Default one more than the newest.
+        directory: The folder of the model. Its name is that of the model.
+        version: Number of the version, at least 1. None for one more than the newest.
 
     Raises:
         ValueError: If the number is out of range.
-        FileExistsError: If there is such a version: a server would not read it again.
+        FileExistsError: If the version exists, because a server would not read it again.
 
     Example:
 

@@ -15,31 +15,34 @@ from zoo.generation.samplers import Sampler, register_sampler
 class Beam(Sampler):
     """Beam search for the hypothesis with the highest length-normalised log-probability.
 
-    A hypothesis Y scores log P(Y) / lp(Y) with lp(Y) = ((5 + |Y|) / 6) ** length_penalty, where |Y| counts all
-    generated tokens with the end token (Wu et al. 2016, "Google's neural machine translation system", equation 14;
-    the Transformer of Vaswani et al. 2017 was decoded with 4 beams and 0.6). See `BeamSearch` for the algorithm.
+    The score of a hypothesis Y is `log P(Y) / lp(Y)` with `lp(Y) = ((5 + |Y|) / 6) ** length_penalty`. Its length |Y|
+    counts all generated tokens, the end token included. See `BeamSearch` for the algorithm.
 
     Args:
-        num_beams: Number of unfinished hypotheses that are pursued, at least 1. One beam is greedy search.
+        num_beams: Number of unfinished hypotheses, at least 1. One beam is greedy search.
         length_penalty: Exponent of the length normalisation. 0 compares log-probabilities; larger values favour longer
             outputs.
-        num_results: Number of finished hypotheses that are kept and returned, from 1 to `num_beams`; None: `num_beams`.
-            The search of a row ends when none of the kept ones can be displaced any more: with fewer results it
-            ends earlier, and the results are the same as the first ones of a longer list. `generate` returns one text
-            for None, and a list of this many otherwise.
-        length_offset: The 5 of the formula, at least 0: lp(Y) = ((offset + |Y|) / (offset + 1)) ** length_penalty. With
-            0 it is |Y| ** length_penalty, as in the Transformers library.
+        num_results: Number of finished hypotheses to keep and return, from 1 to `num_beams`; None for `num_beams`. The
+            search of a row ends when no other hypothesis can displace a kept one. With fewer results it ends earlier,
+            with the same best results. `generate` returns one text for None, and a list of `num_results` otherwise.
+        length_offset: The offset of the formula, 5 above, at least 0:
+            `lp(Y) = ((offset + |Y|) / (offset + 1)) ** length_penalty`. With 0 it is `|Y| ** length_penalty`, as in the
+            Transformers library.
         early_stopping: When the search of a row ends, as in the Transformers library. "never": when no result can be
-            displaced any more. False: when `num_beams` hypotheses are finished and the best unfinished one would not be
-            among them if it ended now. True: when `num_beams` hypotheses are finished.
+            displaced. False: when `num_beams` hypotheses are finished and the best unfinished one would not be among
+            them if it ended now. True: when `num_beams` hypotheses are finished.
 
     Raises:
-        ValueError: If an argument is outside of its range.
+        ValueError: If an argument is out of range.
 
     Example:
 
     >>> Beam(num_beams=5, length_penalty=1.0).num_results is None
     True
+
+    Reference:
+        Wu et al. 2016, "Google's Neural Machine Translation System", equation 14. Vaswani et al. 2017, section 6.1,
+        decode with 4 beams and a length penalty of 0.6.
     """
 
     num_beams: int = 4

@@ -21,7 +21,7 @@ from zoo.generation.processors import (
 @register_processor("no_repeat_ngram")
 @dataclasses.dataclass(frozen=True)
 class NoRepeatNGram(LogitProcessor):
-    """Forbids tokens that would complete a sequence of `size` tokens that the text holds already.
+    """Forbids tokens that would repeat a sequence of `size` tokens of the text.
 
     Args:
         size: Length of the sequences, at least 1.
@@ -60,10 +60,10 @@ class NoRepeatNGram(LogitProcessor):
 @register_processor("minimum_length")
 @dataclasses.dataclass(frozen=True)
 class MinimumLength(LogitProcessor):
-    """Forbids to end a text before it has so many generated tokens, the end token or stop sequence not counted.
+    """Forbids the end of a text before it has a number of generated tokens.
 
     Args:
-        length: Number of tokens, at least 0.
+        length: Number of tokens before the end token or stop sequence, at least 0.
         include_prompt: Whether the tokens of the prompt count too.
         include_start: Whether the token that an encoder-decoder starts decoding with is part of the prompt.
 
@@ -101,7 +101,7 @@ class MinimumLength(LogitProcessor):
 @register_processor("banned_tokens")
 @dataclasses.dataclass(frozen=True)
 class BannedTokens(LogitProcessor):
-    """Forbids tokens, and sequences of tokens: the last token of one, where the text ends with those before it.
+    """Forbids tokens and sequences of tokens. Of a sequence, the last token is forbidden after the others.
 
     Args:
         token_ids: Ids and sequences of ids, for example `[3, [4, 5]]`.
@@ -137,11 +137,11 @@ class BannedTokens(LogitProcessor):
 @register_processor("banned_first_tokens")
 @dataclasses.dataclass(frozen=True)
 class BannedFirstTokens(LogitProcessor):
-    """Forbids tokens as the first that is generated.
+    """Forbids tokens as the first generated token.
 
     Args:
-        token_ids: Ids.
-        behind_forced: Whether they are forbidden as the second one instead where `ForcedFirstToken` forces the first.
+        token_ids: Ids of the tokens.
+        behind_forced: Whether they are forbidden as the second token instead, if `ForcedFirstToken` forces the first.
 
     Raises:
         ValueError: If an id is not an integer of at least 0.
@@ -163,13 +163,13 @@ class BannedFirstTokens(LogitProcessor):
 @register_processor("forced_first_token")
 @dataclasses.dataclass(frozen=True)
 class ForcedFirstToken(LogitProcessor):
-    """Forces the first token of an output, where nothing but one token, a start token as a rule, stands before it.
+    """Forces the first generated token if at most one token, usually the start token, comes before it.
 
-    The token counts as certain: beam search adds nothing for it. (`ForcedTokens` forces any tokens, with the
-    probabilities that they have.)
+    The token counts as certain, so beam search adds no log-probability for it. `ForcedTokens` forces tokens with their
+    own probabilities.
 
     Args:
-        token_id: The token, in a translation for example that of the language.
+        token_id: Id of the token, for example the language token of a translation.
 
     Raises:
         ValueError: If it is not an integer of at least 0.
@@ -190,10 +190,10 @@ class ForcedFirstToken(LogitProcessor):
 class ForcedLastToken(LogitProcessor):
     """Forces the last token that a row may generate, so that a text that is cut has an end token.
 
-    The token counts as certain: beam search adds nothing for it.
+    The token counts as certain, so beam search adds no log-probability for it.
 
     Args:
-        token_ids: The token, or several of which one is to be chosen.
+        token_ids: Id of the token, or several ids from which one is chosen.
 
     Raises:
         ValueError: If an id is not an integer of at least 0, or there is none.
@@ -214,11 +214,11 @@ class ForcedLastToken(LogitProcessor):
 @register_processor("forced_tokens")
 @dataclasses.dataclass(frozen=True)
 class ForcedTokens(LogitProcessor):
-    """Forces generated tokens to be the given ones.
+    """Forces a sequence of generated tokens.
 
     Args:
         token_ids: The ids, in order.
-        first: Which generated token the first of them is, counted from 0.
+        first: Index of the generated token at which the sequence begins, from 0.
 
     Raises:
         ValueError: If `first` or an id is not an integer of at least 0, or there is no id.

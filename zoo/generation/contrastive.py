@@ -16,16 +16,16 @@ from zoo.generation.samplers import Sampler, register_sampler
 class Contrastive(Sampler):
     """Contrastive search: a probable token whose hidden state is unlike those of the earlier tokens.
 
-    The next token maximises `(1 - alpha) * p(v) - alpha * max_j cos(h_v, h_j)` over the `top_k` most probable tokens v,
-    where h_v is the hidden state that the model has after reading v and h_j are those of all tokens before. Each step
-    reads `top_k` candidates.
+    The next token maximises `(1 - alpha) * p(v) - alpha * max_j cos(h_v, h_j)` over the `top_k` most probable tokens v.
+    `h_v` is the hidden state of the model after v, and `h_j` are those of all earlier tokens. Each step runs the model
+    on `top_k` candidates.
 
     Args:
         top_k: Number of candidates, at least 1.
         alpha: Weight of the penalty, in [0, 1]; 0 is greedy search.
 
     Raises:
-        ValueError: If an argument is outside of its range.
+        ValueError: If an argument is out of range.
 
     Reference:
         Su et al. 2022, "A contrastive framework for neural text generation", equation 5.

@@ -27,62 +27,67 @@ def decode(
     prompt: Any = None,
     prompt_hidden: Any = None,
 ) -> dict[str, Any]:
-    """Generate tokens until every row has ended or reached its limit.
+    """Generates tokens until every row has ended or reached its limit.
 
     The loop is one `keras.ops.while_loop` over tensors of fixed shapes. It runs on TensorFlow (eagerly, in a
     `tf.function`, with and without XLA, in a SavedModel) and on JAX, and ends as soon as all rows are finished.
-    `step` is called once for each position until then; the last generated token is not fed any more.
+    `step` is called once for each position. The last generated token is not fed to it.
 
-    A row is finished when it has generated an end token or `length_limit` tokens; from then on it emits and is fed
-    `pad_id`, and nothing of its result changes. The result of a row depends on the row alone: not on its neighbours,
-    nor on the size of the batch, nor (with `streams`) on its place in it. This holds as far as `step` computes the same
-    logits for a row in any company: matrix products may differ in the last bits between batch sizes.
+    A row is finished when it has generated an end token or `length_limit` tokens. From then on `pad_id` is its input
+    and output, and its result does not change. The result of a row does not depend on the other rows, on the size of
+    the batch or, with `streams`, on its index. This assumes that `step` computes the same logits for a row in any
+    batch; matrix products may differ in the last bits between batch sizes.
 
     Args:
-        step: Callable `step(token_ids, index, state, constants) -> (logits, state)`: takes the tokens `(rows,)` int32
-            at position `index` (int32 scalar) and returns the logits `(rows, vocabulary)` of position `index + 1` and
-            the new state, of the same structure, shapes and types. `rows` is `batch`, with beams `batch * num_beams`.
-        state: Nested dict, list or tuple of tensors with the batch on axis 0: whatever depends on the tokens
-            generated so far (caches). Beam search repeats it for every beam and reorders it.
-        constants: Likewise, but fixed (an encoder's output, masks). Beam search repeats it and never reorders it.
+        step: Callable `step(token_ids, index, state, constants) -> (logits, state)`. Takes the tokens `(rows,)` int32
+            at position `index` (int32 scalar). Returns the logits `(rows, vocabulary)` of position `index + 1` and the
+            new state, of the same structure, shapes and types. `rows` is `batch`, or `batch * num_beams` with beams.
+        state: Nested dict, list or tuple of tensors with the batch on axis 0, which depend on the generated tokens
+            (caches). Beam search repeats it for every beam and reorders it.
+        constants: The same kind of structure for tensors that do not change (an encoder's output, masks). Beam search
+            repeats it and never reorders it.
         first_tokens: Integer tensor `(batch,)`: the start tokens, or the last tokens of the prompts.
         first_index: Integer or int32 scalar: the position of the first tokens.
-        max_new_tokens: Length of the output, an integer of at least 1, or, on TensorFlow, an int32 scalar that
-            follows from the shape of a tensor: one program then serves every length, at the cost of that length.
-        sampler: A `Sampler`, a name or a dictionary, see `get_sampler`. One that reads hidden states asks more of the
-            step, see `ContrastiveSearch`.
-        end_ids: Id or ids of tokens that end a row; an empty sequence: only the limit ends it.
-        pad_id: Id that fills the output behind the end.
-        length_limit: Integer tensor `(batch,)`, the largest number of tokens to generate for each row (with the end
-            token); above `max_new_tokens` means `max_new_tokens`; 0 or less: nothing is generated and the row
-            costs no step. None: `max_new_tokens` for all rows.
-        seed: Integer in [0, 2**32) or integer scalar tensor, for samplers that draw: the same seed gives the same
-            random numbers on every backend, with and without XLA.
-        streams: Integer tensor `(batch,)`, for samplers that draw: the stream of random numbers of each row. A row's
-            numbers are a function of (seed, stream, number of tokens generated before), see `uniforms`. None: the row's
-            index in the batch, so that equal prompts in one batch get different texts; to repeat row 3 of a batch
+        max_new_tokens: Length of the output, an integer of at least 1. On TensorFlow also an int32 scalar that is
+            computed from the shape of a tensor, so that one program serves every length.
+        sampler: A `Sampler`, a name or a dictionary, see `get_sampler`. A sampler that reads hidden states needs
+            another `step`, see `ContrastiveSearch`.
+        end_ids: Id or ids of tokens that end a row. With an empty sequence only the limit ends it.
+        pad_id: Id that fills the output after the end.
+        length_limit: Integer tensor `(batch,)`, the largest number of tokens to generate for each row, end token
+            included. It is at most `max_new_tokens`. With 0 or less nothing is generated, and the row takes no step.
+            None: `max_new_tokens` for all rows.
+        seed: Integer in [0, 2**32) or integer scalar tensor, for random samplers. The same seed gives the same random
+            numbers on every backend, with and without XLA.
+        streams: Integer tensor `(batch,)`, for random samplers: the stream of random numbers of each row. The numbers
+            of a row are a function of (seed, stream, number of tokens generated before), see `uniforms`. None: the
+            row's index in the batch, so that equal prompts in a batch get different texts. To repeat row 3 of a batch
             alone, pass `streams=[3]`.
         processors: Logit processors, applied in this order before the sampler chooses; see `get_processors`.
-        stop_sequences: Ids and sequences of ids that end a row, like an end token: generated tokens that spell one
-            of them (the prompt does not count).
+        stop_sequences: Ids and sequences of ids that end a row when they have been generated. Those in the prompt do
+            not count.
         prompt: Integer tensor `(batch, prompt_length)` with the tokens of the prompts, the first tokens included, for
             the processors; padded on the left with -1. None: no prompt.
-        prompt_hidden: For `Contrastive`, the hidden states of the prompt without its last token. None where the prompt
-            is that token alone.
+        prompt_hidden: For `Contrastive`, the hidden states of the prompt without its last token. None if the prompt has
+            one token.
 
     Returns:
-        Dict of the tensors `token_ids` `(batch, max_new_tokens)` int32, the generated tokens with the end token and
-        without the first tokens; `lengths` `(batch,)` int32, the number of generated tokens with those of the end;
-        `end_lengths` `(batch,)` int32, how many tokens the end has: 1 for an end token, more for a stop sequence, 0
-        where the limit cut the text; `finished` `(batch,)` bool, whether there is an end; `log_probabilities`
-        `(batch,)` float32, log P of the generated tokens under the model's own distribution (before processors,
-        temperature and restrictions).
-        With `Beam` they are those of the best hypothesis, behind the processors, and `beams` holds a dict of all
-        hypotheses, see `BeamSearch`.
+        Dict of tensors:
+
+        * `token_ids`, int32 `(batch, max_new_tokens)`: the generated tokens, without the first tokens, with the end.
+        * `lengths`, int32 `(batch,)`: the number of generated tokens, with the end.
+        * `end_lengths`, int32 `(batch,)`: the number of tokens of the end: 1 for an end token, more for a stop
+          sequence, 0 if the limit cut the text.
+        * `finished`, bool `(batch,)`: whether the text has an end.
+        * `log_probabilities`, float32 `(batch,)`: log P of the generated tokens under the model's own distribution,
+          before processors, temperature and restrictions.
+
+        With `Beam` these are the values of the best hypothesis, and log-probabilities are those after the processors.
+        `beams` then holds a dict of all hypotheses, see `BeamSearch`.
 
     Raises:
         ValueError: If `max_new_tokens`, `end_ids`, `pad_id` or the number of rows of a tensor is not allowed.
-        TypeError: If `sampler` is no sampler.
+        TypeError: If `sampler` is not a sampler.
 
     Example:
 

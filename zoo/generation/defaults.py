@@ -14,15 +14,15 @@ from zoo.preprocessing.rows import shorten
 
 @dataclasses.dataclass(frozen=True)
 class GenerationDefaults:
-    """Defaults of the arguments of `generate`, as a model and its files hold them: JSON values.
+    """Default arguments of `generate`, stored in a model and its files as JSON values.
 
     Args:
         sampler: Name of a sampler, or a dictionary of its name and arguments.
         processors: List of dictionaries that describe logit processors.
         stop: Stop strings, token ids and lists of token ids.
-        max_length, max_new_tokens: As for `generate`; both are replaced where one of them is given there. A
-            `max_length` above that of the model is that of the model.
-        end_ids: All ids that end a text, in place of the tokenizer's end token. None of them is part of it.
+        max_length, max_new_tokens: As for `generate`. If one of them is passed to `generate`, both defaults are
+            ignored. `max_length` is limited by that of the model.
+        end_ids: All ids that end a text, in place of the tokenizer's end token. They are not part of the text.
 
     Example:
 
@@ -46,7 +46,7 @@ class GenerationDefaults:
             vocabulary_size: Number of tokens of the model.
 
         Raises:
-            ValueError: If it holds another key, or something that `generate` does not take.
+            ValueError: If a key is unknown, or `generate` does not take a value.
         """
         names = [field.name for field in dataclasses.fields(cls)]
         if not isinstance({} if values is None else values, Mapping):
@@ -80,18 +80,18 @@ class GenerationDefaults:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the dictionary that `of` takes, without what is None."""
+        """Returns the dictionary that `of` takes, without entries that are None."""
         return json.loads(json.dumps({name: value for name, value in vars(self).items() if value is not None}))
 
     def replaced(
         self, longest: int, *, max_length: int | None = None, max_new_tokens: int | None = None, **given: Any
     ) -> "GenerationDefaults":
-        """Returns the same with what was given in its place, and "greedy" where there is no sampler.
+        """Returns the defaults with given arguments in their place, and "greedy" if there is no sampler.
 
         Args:
-            longest: Most tokens of a row of the model.
-            max_length, max_new_tokens: Lengths that were given, or None.
-            **given: Other fields, None where they were not given.
+            longest: Largest number of tokens of a row of the model.
+            max_length, max_new_tokens: Given lengths, or None.
+            **given: Other given fields, or None.
         """
         fields = {"sampler": "greedy", **vars(self)}
         fields |= {name: value for name, value in given.items() if value is not None}
@@ -104,5 +104,5 @@ class GenerationDefaults:
         return GenerationDefaults(**fields)
 
     def options(self) -> dict[str, Any]:
-        """Returns the arguments of `TextGenerator.options`, those that are None and stops left out."""
+        """Returns the arguments of `TextGenerator.options`, without stops and without those that are None."""
         return {name: value for name, value in vars(self).items() if value is not None and name != "stop"}

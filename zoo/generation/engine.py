@@ -32,13 +32,13 @@ MANY_SCORES = 2**22
 class Engine:
     """Continues prompts with a backbone.
 
-    Every model continues a prompt. The prompt of a decoder is a text; that of an encoder-decoder is the token that
-    decoding starts with, and its source goes into the encoder.
+    The prompt of a decoder is a text. The prompt of an encoder-decoder is the decoder's start token, and its source is
+    read by the encoder.
 
     Args:
         backbone: A backbone that decodes, see `zoo.backbones.backbone.Backbone`.
-        draft: What proposes tokens in speculative decoding: the backbone of a smaller model, a
-            `zoo.generation.PromptLookup`, or None.
+        draft: The draft of speculative decoding: the backbone of a smaller model, a `zoo.generation.PromptLookup`, or
+            None.
 
     Example:
 
@@ -71,21 +71,21 @@ class Engine:
         streams: Sequence[int] | None = None,
         cache: GenerationCache | None = None,
     ) -> Session:
-        """Feeds prompts to the model, each in one pass, and returns a session that generates.
+        """Feeds prompts to the model in one pass, and returns a session that generates.
 
-        Batch, lengths and number of new tokens are rounded up, so that few programs are compiled.
+        Batch size, lengths and number of new tokens are rounded up, so that few programs are compiled.
 
         Args:
-            prompts: Token ids of each row, at least one; with a cache the whole text, what is cached included.
-            options: How to generate.
+            prompts: Token ids of each row, at least one per row. With a cache the whole text, cached tokens included.
+            options: Settings of the generation.
             source: For an encoder-decoder the token ids of each row's source.
-            limits: Most tokens that each row may generate. Default `options.max_new_tokens`.
+            limits: Largest number of tokens to generate for each row. Default `options.max_new_tokens`.
             seed: Seed of a random sampler.
-            streams: Stream of random numbers of each row; default its number.
-            cache: What a session left behind; rows in the same order.
+            streams: Stream of random numbers of each row. Default the index of the row.
+            cache: The cache of an earlier session, with the rows in the same order.
 
         Raises:
-            ValueError: If there is no prompt, one is empty, or the cache is of another model.
+            ValueError: If there is no prompt, if one is empty, or if the cache belongs to another model.
         """
         if not len(prompts):
             raise ValueError("prompts must hold at least one row, got none.")
@@ -153,18 +153,18 @@ class Engine:
         seed: Any,
         options: GenerationOptions,
     ) -> dict[str, Any]:
-        """The whole generation as one graph function of tensors of unknown sizes, as an export needs it.
+        """Generates in one graph function of tensors of unknown sizes, for exports.
 
         Args:
             tokens: Prompts `(batch, length)`, padded on the left with -1.
             source: For an encoder-decoder `encoder_token_ids` and `encoder_padding_mask`, `(batch, source_length)`.
-            limits: Most tokens for each row, `(batch,)`.
+            limits: Largest number of tokens to generate for each row, `(batch,)`.
             streams: Stream of random numbers of each row, `(batch,)`.
             seed: Seed, an integer scalar.
-            options: How to generate.
+            options: Settings of the generation.
 
         Returns:
-            What `zoo.generation.decode` returns.
+            The result of `zoo.generation.decode`.
         """
         loop = self.loop(options)
         capacity = ops.shape(tokens)[1] + options.max_new_tokens + options.slack

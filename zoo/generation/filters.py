@@ -28,10 +28,10 @@ def keep(logits: Any, kept: Any) -> Any:
 @register_processor("temperature")
 @dataclasses.dataclass(frozen=True)
 class Temperature(LogitProcessor):
-    """Divides the logits: below 1 the distribution gets sharper, above 1 flatter.
+    """Divides the logits by a temperature.
 
     Args:
-        temperature: The divisor, above 0.
+        temperature: The divisor, above 0. Below 1 the distribution gets sharper, above 1 flatter.
 
     Raises:
         ValueError: If the temperature is not a number above 0.
@@ -73,7 +73,7 @@ class TopK(LogitProcessor):
     """Keeps the most probable tokens.
 
     Args:
-        top_k: Number of tokens, at least 1. Of tokens that tie for the last place the ones with the lowest ids stay.
+        top_k: Number of tokens, at least 1. Of tokens that tie for the last place, those with the lowest ids are kept.
 
     Raises:
         ValueError: If the number is not an integer of at least 1.
@@ -136,13 +136,14 @@ def nucleus(weights: Any, top_p: Any) -> Any:
 @register_processor("top_p")
 @dataclasses.dataclass(frozen=True)
 class TopP(LogitProcessor):
-    """Keeps the smallest set of most probable tokens that holds a share of the probability.
+    """Keeps the smallest set of most probable tokens with a total probability of at least `top_p` (nucleus sampling).
 
     Args:
-        top_p: The share, above 0 and at most 1; 1 keeps all. Tokens that tie for the last place all stay.
+        top_p: The probability, above 0 and at most 1; 1 keeps all tokens. All tokens that tie for the last place are
+            kept.
 
     Raises:
-        ValueError: If the share is not a number above 0 and at most 1.
+        ValueError: If `top_p` is not a number above 0 and at most 1.
 
     Reference:
         Holtzman et al. 2020, "The curious case of neural text degeneration", section 3.1.
@@ -163,10 +164,10 @@ class TopP(LogitProcessor):
 @register_processor("min_p")
 @dataclasses.dataclass(frozen=True)
 class MinP(LogitProcessor):
-    """Keeps the tokens that are not much less probable than the most probable one.
+    """Keeps the tokens whose probability is at least `min_p` times the largest one.
 
     Args:
-        min_p: Smallest probability to keep, divided by the largest one, from 0 to 1; 0 keeps all.
+        min_p: The factor, from 0 to 1; 0 keeps all tokens.
 
     Raises:
         ValueError: If it is not a number from 0 to 1.
@@ -191,15 +192,15 @@ class MinP(LogitProcessor):
 @register_processor("typical_p")
 @dataclasses.dataclass(frozen=True)
 class TypicalP(LogitProcessor):
-    """Keeps the tokens whose information is closest to the entropy, up to a share of the probability.
+    """Keeps the tokens whose information is closest to the entropy, up to a total probability of `typical_p`.
 
-    The most probable token can be removed: it may say too little. The most typical one stays.
+    The most typical token is always kept. The most probable one can be removed, if its information is too low.
 
     Args:
-        typical_p: The share, above 0 and at most 1; 1 keeps all.
+        typical_p: The probability, above 0 and at most 1; 1 keeps all tokens.
 
     Raises:
-        ValueError: If the share is not a number above 0 and at most 1.
+        ValueError: If `typical_p` is not a number above 0 and at most 1.
 
     Reference:
         Meister et al. 2023, "Locally typical sampling", equation 9.

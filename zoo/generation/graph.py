@@ -30,23 +30,24 @@ _REQUEST = [((), "int64"), ((), "int32"), ((), "float32"), ((), "int32"), ((), "
 class GraphGenerator:
     """Generation as functions of tensors, for any batch size.
 
-    The functions take what a request may choose, all tensors:
+    The functions take the settings of a request as tensors:
 
-    * `seed`: int64 scalar;
-    * `max_new_tokens`: int32 scalar, which can only be smaller than the one given here, and 0 is this one;
-    * `temperature`, `top_k`, `top_p`: float32, int32 and float32 scalars in place of those of the sampler; below 0 they
-      change nothing. A temperature of 0 asks for the most probable token. They are for `Greedy()` and `Sample(...)`
-      without `typical_p` and without a draft;
-    * `stop`: string tensor `(stops,)` of further stop strings; empty ones do not count.
+    * `seed`: int64 scalar.
+    * `max_new_tokens`: int32 scalar, at most the `max_new_tokens` given here; 0 for that number.
+    * `temperature`, `top_k`, `top_p`: float32, int32 and float32 scalars that replace those of the sampler. Values
+      below 0 change nothing. A temperature of 0 is greedy search. They are allowed with `Greedy()` and `Sample(...)`,
+      without `typical_p` and without a draft.
+    * `stop`: string tensor `(stops,)` of further stop strings. Empty strings are ignored.
 
-    Results are texts and scores, `(batch,)`, or with several results `(batch, num_results)`. A text that is too long is
-    an `InvalidArgumentError` that names the rows, unless such texts are cut; and so is a choice that cannot be.
+    Results are texts and scores, `(batch,)`, or `(batch, num_results)` with several results. A text that is too long
+    raises an `InvalidArgumentError` that names the rows, unless such texts are cut. So does a setting that is not
+    allowed.
 
     Args:
         generator: The `TextGenerator`.
         sampler, processors, stop, max_length, max_new_tokens, strip_prompt, truncate, num_results: As for
             `TextGenerator.generate`, as are the scores.
-        draft, lookahead: Likewise, but not a model: a graph holds one.
+        draft, lookahead: As for `TextGenerator.generate`, but the draft cannot be a model.
         **options: Further fields of `zoo.generation.GenerationOptions`.
     """
 
@@ -101,7 +102,7 @@ class GraphGenerator:
     def chat(self) -> Callable[..., tuple[Any, Any]]:
         """Returns `(roles, contents, *request) -> (answers, scores)`.
 
-        Roles and contents are string tensors `(batch, messages)`; what has the role "" is left out.
+        Roles and contents are string tensors `(batch, messages)`. Messages with the role "" are left out.
 
         Raises:
             ValueError: If the task does not take conversations, or its tokenizer has no chat format.

@@ -14,10 +14,10 @@ from zoo.preprocessing.rows import shorten
 @register_processor("repetition_penalty")
 @dataclasses.dataclass(frozen=True)
 class RepetitionPenalty(LogitProcessor):
-    """Makes tokens that the text holds already less probable: positive logits are divided, negative multiplied.
+    """Makes tokens of the text less probable: their positive logits are divided by a penalty, negative ones multiplied.
 
     Args:
-        penalty: The divisor, from 1e-30 to 1e30; 1 changes nothing, above 1 discourages repetition.
+        penalty: The penalty, from 1e-30 to 1e30. 1 changes nothing, and above 1 repetition gets less probable.
         include_prompt: Whether tokens of the prompt count too.
         include_start: Whether the token that an encoder-decoder starts decoding with is part of the prompt.
 
@@ -67,10 +67,10 @@ class _Subtraction(LogitProcessor):
 @register_processor("presence_penalty")
 @dataclasses.dataclass(frozen=True)
 class PresencePenalty(_Subtraction):
-    """Subtracts a constant from the logits of the tokens that the text holds already.
+    """Subtracts a constant from the logits of the tokens that occur in the text.
 
     Args:
-        penalty: What is subtracted, in nats; negative values encourage repetition.
+        penalty: The constant, in nats. Negative values encourage repetition.
         include_prompt: Whether tokens of the prompt count too.
 
     Raises:
@@ -84,10 +84,10 @@ class PresencePenalty(_Subtraction):
 @register_processor("frequency_penalty")
 @dataclasses.dataclass(frozen=True)
 class FrequencyPenalty(_Subtraction):
-    """Subtracts from the logit of each token a constant for every time that the text holds it already.
+    """Subtracts from the logit of each token a constant for each of its occurrences in the text.
 
     Args:
-        penalty: What is subtracted each time, in nats; negative values encourage repetition.
+        penalty: The constant, in nats. Negative values encourage repetition.
         include_prompt: Whether tokens of the prompt count too.
 
     Raises:
@@ -101,13 +101,13 @@ class FrequencyPenalty(_Subtraction):
 @register_processor("logit_bias")
 @dataclasses.dataclass(frozen=True)
 class LogitBias(LogitProcessor):
-    """Adds numbers to the logits of given tokens.
+    """Adds a bias to the logits of given tokens.
 
     Args:
-        biases: What is added to each token, in nats: `{token_id: number}`, or pairs of these.
+        biases: The bias of each token, in nats: `{token_id: bias}`, or pairs of these.
 
     Raises:
-        ValueError: If an id is not an integer of at least 0, or a bias not a number from -1e30 to 1e30.
+        ValueError: If an id is not an integer of at least 0, or a bias is not a number from -1e30 to 1e30.
 
     Example:
 

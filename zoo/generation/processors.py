@@ -16,13 +16,13 @@ class Context:
     """The input of a processor: the texts so far, and the tokens that end them.
 
     Attributes:
-        prompt: Int32 `(rows, prompt_length)`, padded on the left with -1; no columns without a prompt. The token that
-            an encoder-decoder starts decoding with is no text: it is -2 - id.
-        generated: Int32 `(rows, length)`; only the first `position` columns have been generated.
+        prompt: Int32 `(rows, prompt_length)`, padded on the left with -1; no columns without a prompt. The decoder's
+            start token of an encoder-decoder is not part of the text, and is stored as `-2 - id`.
+        generated: Int32 `(rows, length)`. Only the first `position` columns have been generated.
         position: Int32 scalar, the number of tokens generated so far.
         end_ids: Ids of the end tokens.
         stop_sequences: Tuple of tuples of ids.
-        limits: Int32 `(rows,)`, how many tokens each row may generate.
+        limits: Int32 `(rows,)`, the largest number of tokens to generate for each row.
     """
 
     prompt: Any
@@ -63,7 +63,7 @@ class Context:
 
     @property
     def begins(self) -> Any:
-        """Whether at most one token stands before what is generated, a start token as a rule: bools `(rows,)`."""
+        """Whether at most one token, usually the start token, precedes the generated ones: bools `(rows,)`."""
         return self.prompt_lengths(include_start=True) <= 1
 
     def occurrences(self, vocabulary_size: int, include_prompt: bool, include_start: bool = False) -> Any:
@@ -77,13 +77,13 @@ class Context:
 class LogitProcessor:
     """A rule for the next token, applied to the logits before the sampler chooses.
 
-    A subclass is a frozen dataclass whose fields are plain values, so that it compares by value and goes through
-    JSON, and defines `__call__`.
+    A subclass is a frozen dataclass with a `__call__`. Its fields are plain values, so that processors compare by value
+    and can be written as JSON.
 
     Attributes:
-        unbounded: Whether a log-probability can come out above 0. Beam search then always goes to the limit, since what
-            may still come of a text has no bound. True where a subclass does not say that it never happens: the search
-            is exact in any case, and may end earlier with False.
+        unbounded: Whether a log-probability can be above 0 after the processor. Beam search then cannot bound the score
+            of an unfinished text, and always runs to the limit. Default True, which is correct for any processor. With
+            False the search may end earlier.
 
     Example:
 
@@ -219,8 +219,8 @@ def get_processors(identifiers: Any) -> tuple:
     """Returns the processors of a list that may hold processors and their configurations.
 
     Args:
-        identifiers: List of callables `(logits, context) -> logits`, which must be hashable, and of dictionaries with
-            the key "name" and arguments, as in a YAML file. None is no processor.
+        identifiers: List of hashable callables `(logits, context) -> logits`, and of dictionaries with the key "name"
+            and arguments, as in a YAML file. None for no processors.
 
     Raises:
         ValueError: For a name that does not exist, or an argument that the processor does not have or lacks.

@@ -25,25 +25,23 @@ def compiled(
 ) -> Callable:
     """Compiles a function of tensors for the current backend.
 
-    TensorFlow: `tf.function(jit_compile=jit_compile, autograph=False)`, so conditions and loops over tensors are those
-    of `keras.ops`; the result can be called eagerly or inside another `tf.function` (tokenization outside, XLA inside)
-    and stays compiled in a SavedModel.
-    JAX: `jax.jit`; with `jit_compile=False` the function as it is, because JAX compiles with XLA or not at all.
+    * TensorFlow: `tf.function(jit_compile=jit_compile, autograph=False)`. Conditions and loops over tensors must use
+      `keras.ops`. The result can be called eagerly or inside another `tf.function` (tokenization outside, XLA inside),
+      and stays compiled in a SavedModel.
+    * JAX: `jax.jit`. With `jit_compile=False` the function itself, because JAX always compiles with XLA.
 
-    XLA compiles one program for each combination of shapes: see `pad_batch`.
+    XLA compiles one program for each combination of shapes; see `pad_batch`.
 
     Args:
         function: Callable whose positional arguments and results are tensors or nested structures of them.
         jit_compile: Whether to compile with XLA.
         variables: The `keras.Variable`s that the function reads (`model.variables`), a sequence or a callable that
-            returns one. JAX would bake the values of variables into the program at the first call; the ones given
-            here are passed in at every call, so that later training is seen. TensorFlow reads all variables
-            at every call.
-        signature: Shape and type of each argument, `[((None, None), "int32"), ...]`, None for a size that varies. With
-            it TensorFlow traces the function once, whatever the sizes (XLA still compiles for each); JAX has no use
-            for it.
-        exact_shapes: Whether TensorFlow traces the function for each combination of shapes, so that it never sees an
-            unknown size, instead of for few. The arguments must be tensors then.
+            returns one. They are passed at every call, so that a JAX program sees later training. Without them JAX
+            would compile the values of the first call into the program. TensorFlow reads all variables at every call.
+        signature: Shape and type of each argument, `[((None, None), "int32"), ...]`, with None for a size that varies.
+            TensorFlow then traces the function once for all sizes; XLA still compiles for each. JAX ignores it.
+        exact_shapes: Whether TensorFlow traces the function for each combination of shapes, so that it never has an
+            unknown size. The arguments must be tensors then.
 
     Returns:
         Callable with the positional arguments of `function`.
@@ -111,9 +109,9 @@ def next_power_of_two(count: Any) -> Any:
 def pad_batch(tensors: Any) -> Any:
     """Adds rows of zeros (false) until the number of rows is a power of two.
 
-    A batch of any size then runs in one of few compiled programs. Give the `length_limit` of `decode` along with
-    the other arguments: the added rows get the limit 0, are finished from the beginning and cost no extra step.
-    Cut the results with `[:batch]`. Works on tensors of unknown batch size inside a `tf.function`.
+    Batches of all sizes then run in few compiled programs. Pass the `length_limit` of `decode` together with the other
+    arguments: the added rows get the limit 0, so they are finished from the beginning and take no step. Cut the results
+    with `[:batch]`. The batch size may be unknown inside a `tf.function`.
 
     Args:
         tensors: Nested structure of tensors with the same batch on axis 0.

@@ -12,18 +12,18 @@ _NEVER = -1e9
 
 
 class PromptLookup:
-    """Proposes the token that followed the same tokens earlier in the text, as a draft of speculative decoding.
+    """A draft of speculative decoding that proposes the token that followed the same tokens earlier in the text.
 
-    The place looked for is where the longest end of the text, of up to `longest_match` tokens, stood before; of several
-    such places it is the last. Texts that repeat parts of their prompt (summaries, corrections, answers about a
-    passage, code) are generated in fewer passes of the model. With an encoder-decoder the source is looked through
-    too.
+    It searches the text for the last tokens, at most `longest_match` of them, and uses the latest place with the
+    longest match. With an encoder-decoder it searches the source too. Texts that repeat parts of their prompt
+    (summaries, corrections, answers about a passage, code) are generated in fewer passes of the model.
 
-    It has the methods of a backbone that decoding calls (`zoo.backbones.backbone.Backbone`). Its state is the text.
+    The class has the methods of a backbone that decoding calls (`zoo.backbones.backbone.Backbone`). Its state is the
+    text.
 
     Args:
-        vocabulary_size: That of the model.
-        longest_match: Most tokens that are compared.
+        vocabulary_size: Vocabulary size of the model.
+        longest_match: Largest number of tokens to compare.
 
     Example:
 
@@ -41,10 +41,10 @@ class PromptLookup:
         self.longest_match = longest_match
 
     def start_decoding(self, inputs: Mapping[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Returns the state, a text of -1 everywhere, and what does not change.
+        """Returns the state, a text filled with -1, and the constants.
 
         Args:
-            inputs: `padding_mask` of the prompts `(batch, length)` where they may be padded; `encoder_token_ids` and
+            inputs: `padding_mask` of the prompts `(batch, length)` if they may be padded; `encoder_token_ids` and
                 `encoder_padding_mask` of sources, `(batch, source_length)`.
             capacity: Number of positions of the text.
         """
@@ -59,7 +59,7 @@ class PromptLookup:
         return {"text": ops.full((batch, capacity), -1, dtype="int32")}, constants
 
     def advance(self, token_ids: Any, index: Any, state: Any, constants: Any) -> tuple[None, dict[str, Any]]:
-        """Writes tokens `(batch, new)` at `index, index + 1, ...`; returns no hidden states, and the new state."""
+        """Writes tokens `(batch, new)` at `index, index + 1, ...`. Returns None and the new state."""
         token_ids = ops.cast(token_ids, "int32")
         if "padding" in constants:
             places = index + ops.arange(ops.shape(token_ids)[1], dtype="int32")
@@ -67,7 +67,7 @@ class PromptLookup:
         return None, {"text": update_slice(state["text"], (0, index), token_ids)}
 
     def decode_step(self, token_ids: Any, index: Any, state: Any, constants: Any) -> tuple[Any, dict[str, Any]]:
-        """Writes tokens `(batch,)` at `index`; returns logits `(batch, vocabulary)` of one token, and the state."""
+        """Writes tokens `(batch,)` at `index`. Returns logits `(batch, vocabulary)` of the proposal, and the state."""
         _, state = self.advance(ops.expand_dims(token_ids, 1), index, state, constants)
         text, end = state["text"], ops.cast(index, "int32") + 1
         if "source" in constants:
@@ -88,7 +88,7 @@ class PromptLookup:
         return ops.where(ids == proposal, 0.0, _NEVER), state
 
     def can_rewind(self, capacity: int) -> bool:
-        """Returns true: what is written again is forgotten."""
+        """Returns True: writing at an earlier index discards later tokens."""
         return True
 
     def resize_state(self, state: dict[str, Any], capacity: int) -> dict[str, Any]:

@@ -25,15 +25,15 @@ class GenerationOptions:
     """The settings of a decoding loop, on which its compiled program depends.
 
     Args:
-        max_new_tokens: Most tokens that any row generates, at least 1; for a loop also an int32 scalar that follows
-            from the shape of a tensor.
+        max_new_tokens: Largest number of tokens to generate for a row, at least 1. For a loop also an int32 scalar that
+            is computed from the shape of a tensor.
         sampler: How tokens are chosen, see `get_sampler`.
         processors: Logit processors, see `get_processors`.
         stop_sequences: Ids and sequences of ids that end a text.
-        end_ids: Id or ids of end tokens; none: `()`.
-        pad_id: What fills outputs behind their end.
-        lookahead: Proposals per round of a draft model; 0 without one.
-        jit_compile: Whether XLA compiles the loop; None for True on the backends TensorFlow and JAX, which have it.
+        end_ids: Id or ids of end tokens; `()` for none.
+        pad_id: Id that fills outputs after their end.
+        lookahead: Number of proposals per round of a draft; 0 without a draft.
+        jit_compile: Whether XLA compiles the loop. None for True on TensorFlow and JAX, False on PyTorch.
 
     Raises:
         ValueError: If an argument is out of range, or `lookahead` is given with a sampler that a draft cannot serve.
@@ -71,7 +71,7 @@ class GenerationOptions:
 
     @property
     def slack(self) -> int:
-        """Positions beyond the generated tokens that caches must have room for."""
+        """Number of positions beyond the generated tokens that caches must have room for."""
         return max(self.lookahead, self.sampler.extra_positions)
 
 
@@ -121,15 +121,15 @@ def streams_of(rows: Any, places: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GenerationCache:
-    """What `generate` leaves behind so that texts can be continued: their tokens, and keys and values of these.
+    """The cache of a `generate` call, with which another call continues the texts: tokens, keys and values.
 
     Attributes:
-        token_ids: The tokens of each row, prompt and generated, without an end.
+        token_ids: The prompt and generated tokens of each row, without an end.
         state: The state of the backbone.
-        starts: Where each row begins in the caches.
-        known: How many tokens of each row the caches hold.
+        starts: First position of each row in the caches.
+        known: Number of tokens of each row in the caches.
         capacity: Number of positions of the caches.
-        backbone: Weak reference to the model whose state it is.
+        backbone: Weak reference to the backbone.
     """
 
     token_ids: list

@@ -15,16 +15,16 @@ register_sampler = Register("sampler")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Sampler:
-    """How the next tokens are chosen.
+    """Base class of samplers, which choose the next tokens.
 
-    A subclass is a frozen dataclass whose fields are plain values, so that it compares by value and goes through JSON.
-    It defines `weights` (the distribution to draw from) or `choose`, or brings a loop of its own with `make_loop`.
+    A subclass is a frozen dataclass whose fields are plain values, so that samplers compare by value and can be written
+    as JSON. It defines `weights` (the distribution to draw from), or `choose`, or its own loop with `make_loop`.
 
     Attributes:
-        needs_numbers: Whether `choose` reads random numbers. Without them the result is certain.
+        needs_numbers: Whether `choose` reads random numbers. If False, the result is deterministic.
         needs_hidden: Whether the loop reads hidden states, see `ContrastiveSearch`.
-        incremental: Whether a token stays once it has been generated. Otherwise texts cannot be streamed or continued.
-        extra_positions: How many positions of a cache the loop fills beyond the generated tokens.
+        incremental: Whether generated tokens never change. Otherwise texts cannot be streamed or continued.
+        extra_positions: Number of cache positions that the loop fills beyond the generated tokens.
 
     Example:
 
@@ -49,7 +49,7 @@ class Sampler:
             logits: float32 `(batch, vocabulary)`, processed.
 
         Returns:
-            float32 `(batch, vocabulary)`, 0 for what is never drawn, at least one weight of each row above 0.
+            float32 `(batch, vocabulary)`, at least 0. At least one weight of each row must be above 0.
         """
         raise NotImplementedError(f"{type(self).__name__} must define weights(), choose() or make_loop().")
 
@@ -58,7 +58,8 @@ class Sampler:
 
         Args:
             logits: float32 `(batch, vocabulary)`, processed.
-            numbers: float32 `(batch,)`, uniform in (0, 1), the only source of chance; None if `needs_numbers` is false.
+            numbers: float32 `(batch,)`, uniform in (0, 1), the only source of randomness; None if `needs_numbers` is
+                false.
         """
         return draw(self.weights(logits), numbers)
 
@@ -72,13 +73,13 @@ class Sampler:
         return TokenByToken(step, settings)
 
     def with_results(self, count: int) -> tuple["Sampler", int]:
-        """Returns a sampler, and how often to run it for each text, to get `count` different results.
+        """Returns a sampler, and the number of times to run it for each text, to get `count` different results.
 
         Args:
             count: Number of results, at least 1.
 
         Raises:
-            ValueError: If the sampler cannot give so many.
+            ValueError: If the sampler cannot give this number of results.
         """
         if count > 1 and not self.needs_numbers:
             raise ValueError(f"num_results must be 1 with {self!r}, which has one result, got {count}.")
@@ -86,12 +87,12 @@ class Sampler:
 
     @property
     def num_texts(self) -> int | None:
-        """How many results each text has without `with_results`; None for a single one that is no list."""
+        """Number of results of each text without `with_results`; None for a single result instead of a list."""
         return None
 
     @property
     def has_weights(self) -> bool:
-        """Whether the distribution is known, as speculative decoding needs it."""
+        """Whether the sampler has a known distribution, which speculative decoding needs."""
         return type(self).weights is not Sampler.weights
 
     def get_config(self) -> dict[str, Any]:
@@ -107,7 +108,7 @@ class Sampler:
 @register_sampler("greedy")
 @dataclasses.dataclass(frozen=True)
 class Greedy(Sampler):
-    """Always the most probable token (of equal ones the lowest id)."""
+    """Chooses the most probable token. Ties go to the lowest id."""
 
     needs_numbers: ClassVar[bool] = False
 
@@ -121,14 +122,14 @@ class Greedy(Sampler):
 @register_sampler("sample")
 @dataclasses.dataclass(frozen=True)
 class Sample(Sampler):
-    """Draws tokens from the model's distribution, sharpened or flattened, and cut to its most probable part.
+    """Draws tokens from the model's distribution, with a temperature and cut to its most probable tokens.
 
-    The same as the processors `Temperature`, `TopK`, `TopP`, `MinP` and `TypicalP` in this order, behind all others,
-    and a draw from what they leave. In another order they are processors of `Sample()`. The most probable token always
-    stays, with `typical_p` the most typical one.
+    The logits pass `Temperature`, `TopK`, `TopP`, `MinP` and `TypicalP` in this order, after all other processors. For
+    another order, pass these as processors of `Sample()`. The most probable token is always kept; with `typical_p`, the
+    most typical one.
 
     Args:
-        temperature: See `Temperature`. (For the limit 0 use `Greedy`.)
+        temperature: See `Temperature`. For the limit 0 use `Greedy`.
         top_k: See `TopK`; None keeps all tokens.
         top_p: See `TopP`; 1 keeps all tokens.
         min_p: See `MinP`; 0 keeps all tokens.

@@ -15,13 +15,13 @@ from zoo.preprocessing.token_rows import map_by_length
 def score(logits: Any, labels: Any, mask: Any) -> dict[str, Any]:
     """Returns log-likelihoods of given continuations from the logits of one teacher-forced pass.
 
-    `logits[:, t]` must be the prediction for `labels[:, t]`: for a sequence of ids x fed whole, logits of the positions
-    0 to n - 2 stand against labels x[1:]. With the end token among the labels, the result for a text that `decode`
-    generated equals the `log_probabilities` that `decode` returned (with `Beam`, where no processor changes them).
+    `logits[:, t]` must be the prediction for `labels[:, t]`. If a sequence of n ids x is fed as a whole, the logits of
+    positions 0 to n - 2 predict the labels `x[1:]`. If the labels include the end token, the result for a text that
+    `decode` generated equals its `log_probabilities`; with `Beam` only if no processor changes them.
 
     Args:
         logits: Float tensor `(batch, length, vocabulary)`.
-        labels: Integer tensor `(batch, length)`. Where the mask is false any number may stand, also -1 or -100.
+        labels: Integer tensor `(batch, length)`. Any number is allowed where the mask is false, also -1 or -100.
         mask: Bool tensor `(batch, length)`, true where a label counts.
 
     Returns:
@@ -55,7 +55,7 @@ class TextScorer:
     """Computes log-likelihoods of the labels of token-level batches.
 
     Args:
-        model: From token-level inputs to logits `(batch, length, vocabulary)`.
+        model: Function from token-level inputs to logits `(batch, length, vocabulary)`.
     """
 
     def __init__(self, model: Any) -> None:
@@ -75,11 +75,11 @@ class TextScorer:
     def rows(
         self, lengths: Sequence[int], batch_of: Callable[[np.ndarray], tuple[Any, Any, Any]], batch_size: int
     ) -> np.ndarray:
-        """Returns the log-likelihood of many rows, `(rows,)`, in batches of rows of similar length.
+        """Returns the log-likelihood of many rows, `(rows,)`, computed in batches of rows of similar length.
 
         Args:
             lengths: Number of tokens of each row.
-            batch_of: From row numbers to the arguments of `tokens`.
+            batch_of: Function from row indices to the arguments of `tokens`.
             batch_size: Rows per batch.
         """
 

@@ -39,7 +39,7 @@ class Session:
 
     @property
     def incremental(self) -> bool:
-        """Whether tokens stay once they have been generated."""
+        """Whether generated tokens never change."""
         return self._options.sampler.incremental
 
     @property
@@ -53,14 +53,14 @@ class Session:
 
     @property
     def position(self) -> int:
-        """Number of tokens that the longest row has."""
+        """Number of tokens of the longest row."""
         return int(ops.convert_to_numpy(self._carry["moving"]["position"]))
 
     def advance(self, count: int | None = None) -> "Session":
-        """Generates `count` more tokens per row, some more with a draft model, or all that are left.
+        """Generates `count` more tokens per row, or a few more with a draft.
 
         Args:
-            count: Number of tokens, at least 1.
+            count: Number of tokens, at least 1. None to generate until all rows are done.
 
         Returns:
             The session.
@@ -89,7 +89,7 @@ class Session:
         self._carry = {**self._carry, "moving": moving}
 
     def result(self) -> dict[str, Any]:
-        """Returns what `zoo.generation.decode` returns, in NumPy arrays, so far."""
+        """Returns the result of `zoo.generation.decode` so far, as NumPy arrays."""
         result = self._engine.loop(self._options).result(self._carry)
         count = len(self._lengths)
         result = keras.tree.map_structure(
@@ -109,11 +109,11 @@ class Session:
         return np.pad(token_ids[..., :columns], padding, constant_values=self._asked.pad_id)
 
     def texts(self) -> tuple[list[list[list[int]]], np.ndarray]:
-        """Returns the generated tokens of all results of each row so far, without those of an end, and their scores.
+        """Returns the generated tokens of all results of each row so far, without an end, and their scores.
 
         Returns:
-            The texts `[row][result]`, and scores `(rows, results)`: the sampler's own where it has some (`Beam`),
-            otherwise log-probabilities.
+            The tokens `[row][result]`, and the scores `(rows, results)`: those of the sampler if it has any (`Beam`),
+            else log-probabilities.
         """
         result = self.result()
         scores = result["log_probabilities"][:, np.newaxis]
@@ -125,16 +125,16 @@ class Session:
         return [[ids[:length].tolist() for ids, length in zip(*row, strict=True)] for row in rows], scores
 
     def generated(self) -> list[list[int]]:
-        """Returns the generated tokens of each row so far, without those of an end."""
+        """Returns the generated tokens of each row so far, without an end."""
         result = self.result()
         lengths = result["lengths"] - result["end_lengths"]
         return [row[:length].tolist() for row, length in zip(result["token_ids"], lengths, strict=True)]
 
     def cache(self) -> GenerationCache:
-        """Returns what is needed to continue the texts.
+        """Returns the cache with which the texts can be continued.
 
         Raises:
-            ValueError: If the sampler is not incremental, as `Beam`, which does not keep the caches of its results.
+            ValueError: If the sampler is not incremental: `Beam` does not keep the caches of its results.
         """
         if not self._options.sampler.incremental:
             raise ValueError(

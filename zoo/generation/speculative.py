@@ -10,30 +10,30 @@ from zoo.generation.random import draw, uniforms
 
 
 class SpeculativeDecoding(Loop):
-    """Draws from the distribution of the target model, with fewer passes of it.
+    """Speculative decoding: draws from the distribution of the target model, with fewer passes of it.
 
-    In each round the draft model proposes `lookahead` tokens one by one. The target model is fed the last token and all
-    proposals but the last in one pass, which gives its distributions p at the places of the proposals. A proposal x
-    that was drawn from q is kept with probability `min(1, p(x) / q(x))`; the first that is not is replaced by a draw
-    from `max(0, p - q)`, normalised. Kept and replaced tokens are distributed as p. The sampler's restrictions and the
-    processors act on both models.
+    In each round the draft model proposes `lookahead` tokens one by one. The target model reads the last token and all
+    proposals but the last in one pass, which gives its distributions p at the positions of the proposals. A proposal x
+    drawn from q is accepted with probability `min(1, p(x) / q(x))`. The first rejected proposal is replaced by a draw
+    from `max(0, p - q)`, normalised. Accepted and replaced tokens have the distribution p. The sampler's restrictions
+    and the processors act on both models.
 
-    Here the last proposal is checked too, in place of an extra token drawn from p after the others (the expected number
-    of tokens per pass of the target is the same). All chance at a place is then a function of (seed, stream, place), so
-    a row's text depends neither on `lookahead` nor on its neighbours, although all rows of a batch move on
-    together by as many tokens as the least lucky row that is not done.
-
-    Args:
-        step: `step(token_ids (rows, lookahead), index, state, constants) -> (logits (rows, lookahead, vocabulary),
-            state)`: feeds tokens at `index, index + 1, ...` to the target model. Feeding at an index again overwrites
-            what was there and whatever follows.
-        draft_step: The draft model's step for one token, see `zoo.generation.decode`, of which the same holds.
-        settings: Settings with a sampler that defines `weights`, and with `lookahead`, the number of proposals per
-            round. Both states must have room for this many tokens more than are generated.
+    The algorithm of the paper draws an extra token from p after the accepted ones. Here the last proposal is checked
+    instead; the expected number of tokens per pass of the target is the same. The random numbers at a position are then
+    a function of (seed, stream, position). So the text of a row depends neither on `lookahead` nor on the other rows.
+    All rows of a batch advance together, by the smallest number of accepted tokens of a row that is not done.
 
     `inputs` takes in addition `draft_state` and `draft_constants`. The numbers are `(3, max_new_tokens + lookahead,
     batch)`: for proposing, keeping and replacing. The result holds in addition `rounds`, the number of passes of the
     target model.
+
+    Args:
+        step: `step(token_ids (rows, lookahead), index, state, constants) -> (logits (rows, lookahead, vocabulary),
+            state)`: feeds tokens at `index, index + 1, ...` to the target model. Feeding an index again overwrites it
+            and everything after it.
+        draft_step: The draft model's step for one token, see `zoo.generation.decode`. It overwrites in the same way.
+        settings: Settings with a sampler that defines `weights`, and with `lookahead`, the number of proposals per
+            round. Both states need room for `lookahead` tokens more than are generated.
 
     Reference:
         Leviathan et al. 2023, "Fast inference from Transformers via speculative decoding", algorithm 1 and

@@ -16,10 +16,10 @@ from zoo.preprocessing.token_rows import map_by_length
 
 
 class TextGenerator(TokenGenerator):
-    """Writes texts with a model: in batches, as a stream, as a function of a SavedModel.
+    """Generates texts with a model: in batches, as a stream, or as a function of a SavedModel.
 
     Args:
-        task: The task: its `backbone` decodes, its `preprocessor` makes prompts of texts.
+        task: The task. Its `backbone` decodes, and its `preprocessor` makes prompts from texts.
     """
 
     def generate(
@@ -44,60 +44,63 @@ class TextGenerator(TokenGenerator):
         return_cache: bool = False,
         jit_compile: bool | None = None,
     ) -> Any:
-        """Writes a text for each text: its continuation, or with an encoder-decoder what it is mapped to.
+        """Generates a text for each text: its continuation, or with an encoder-decoder its output.
 
-        A chat model answers a conversation, a list of messages `{"role": ..., "content": ...}`. It returns the text of
-        the answer alone, up to the end of its turn. Control tokens that a message spells stay text.
+        A chat model answers a conversation, a list of messages `{"role": ..., "content": ...}`. The result is the
+        answer alone, without the end of its turn. Strings in a message that look like control tokens are plain text.
 
-        Texts of similar length share a batch; the result of each does not depend on the others. If `sampler`,
-        `processors`, `stop` or both lengths are None, the task's `generation` applies.
+        Texts of similar length share a batch, and the result of each does not depend on the others. If `sampler`,
+        `processors`, `stop` or both lengths are None, the task's `generation` defaults are used.
 
         Args:
             texts: One text or many: prompts, or sources of an encoder-decoder. With a `CausalLM` whose tokenizer has a
                 `chat_format` also one conversation or a list of conversations.
             sampler: "greedy", "sample", "beam", "contrastive", a dictionary such as `{"name": "sample", "top_p": 0.9}`,
                 or a `Sampler`. Default "greedy".
-            max_length: Most tokens of prompt and continuation together, or of an output with its end token. Default the
-                `max_length` of the model. If no length is given, an output is at most 50 tokens longer than its
-                source.
-            max_new_tokens: Most tokens that are generated. Default: up to `max_length`.
-            stop: What ends a text in addition to the end tokens: a string, or a list of strings, token ids and lists of
-                token ids. A stop is not part of the text. (With beam search, strings cut the text at its end only.)
+            max_length: Largest number of tokens of prompt and continuation together, or of an output with its end
+                token. Default the `max_length` of the model. If no length is given, an output is at most 50 tokens
+                longer than its source.
+            max_new_tokens: Largest number of generated tokens. Default: up to `max_length`.
+            stop: Further ends of a text besides the end tokens: a string, or a list of strings, token ids and lists of
+                token ids. A stop is not part of the text. With beam search, a string is only cut from the end of the
+                text.
             processors: List of logit processors, see `zoo.generation.get_processors`. They see the prompt with its
                 continuation, or the output without its source.
             beginnings: With an encoder-decoder, the beginning of each output: one text, or one per source.
-            strip_prompt: Whether to return what was generated without the prompt or beginning; an answer never holds
-                its conversation.
-            truncate: Whether longer texts are cut, instead of being an error; default as the preprocessor does it. A
-                prompt keeps its end, so that `max_new_tokens` more tokens fit, or else a quarter of `max_length`; never
-                less than a quarter of `max_length` is kept. A source keeps its beginning.
-            num_results: Number of results for each text; the result for a text is then a list, the best first with
-                `Beam`, different draws with samplers that draw. Default one that is no list, or as many as
-                `Beam(num_results=...)` says.
-            return_scores: Whether to return scores too: the length-normalised log-probabilities of `Beam`, otherwise
+            strip_prompt: Whether to return the generated text without the prompt or beginning. An answer is always
+                without its conversation.
+            truncate: Whether to cut texts that are too long, instead of raising an error. Default that of the
+                preprocessor. The end of a prompt is kept, with room for `max_new_tokens`, or for a quarter of
+                `max_length` if that is not given; at least a quarter of `max_length` is kept. The beginning of a source
+                is kept.
+            num_results: Number of results for each text. The result for a text is then a list: with `Beam` the best
+                first, with random samplers different draws. Default one result that is not a list, or the number of
+                `Beam(num_results=...)`.
+            return_scores: Whether to return scores too: the length-normalised log-probabilities of `Beam`, else
                 log-probabilities of the generated tokens under the model. A stop string is noticed some tokens late,
-                and the score counts these; a stop of token ids is exact.
-            seed: Seed of a random sampler, from 0 to 2**32 - 1; the same seed gives the same texts.
+                and the score counts these tokens. Stops given as token ids are exact.
+            seed: Seed of a random sampler, from 0 to 2**32 - 1. The same seed gives the same texts.
             batch_size: Texts per batch.
-            draft: A smaller model with the same tokenizer that proposes tokens (speculative decoding): the same
-                distribution of texts in less time. "prompt_lookup" proposes what followed the last tokens earlier in
-                the text, see `zoo.generation.PromptLookup`. With samplers that define `weights`.
-            lookahead: Tokens that are proposed at a time, by default 4; None without a draft.
-            cache: The cache of an earlier call. `texts` then continue the results of that call, without computing
-                these again (with an encoder-decoder, `beginnings` do, and the sources are given again). All rows form
-                one batch.
-            return_cache: Whether to return a cache too. Excludes beam search, stop strings and `num_results`.
-            jit_compile: Whether XLA compiles the loop: seconds once per shape, then twice as fast. Default True, but on
-                PyTorch, which has no XLA here, False.
+            draft: A smaller model with the same tokenizer that proposes tokens (speculative decoding). The distribution
+                of texts is the same, in less time. "prompt_lookup" proposes what followed the last tokens earlier in
+                the text, see `zoo.generation.PromptLookup`. The sampler must define `weights`.
+            lookahead: Number of tokens proposed at a time. Default 4; None without a draft.
+            cache: The cache of an earlier call. `texts` must then continue the results of that call, which are not
+                computed again. With an encoder-decoder `beginnings` continue them, and the sources are given again. All
+                rows form one batch.
+            return_cache: Whether to return a cache too. Not with beam search, stop strings or `num_results`.
+            jit_compile: Whether XLA compiles the loop. This takes seconds once per shape, and makes the loop about
+                twice as fast. Default True; False on PyTorch, where XLA is not available.
 
         Returns:
-            One text, or a list of as many as were given (with several results a list of lists); with `return_scores`
-            or `return_cache` a tuple of this, the scores (one number, `(number,)` or `(number, num_results)`) and
-            the cache.
+            One text, or a list with one text per input (a list of lists with several results). With `return_scores` or
+            `return_cache` a tuple of the texts, the scores (one number, `(number,)` or `(number, num_results)`) and the
+            cache.
 
         Raises:
-            ValueError: If a text leaves no room or has no token (naming the row), a message is wrong (naming
-                conversation and message), an argument is out of range, or there is no tokenizer or chat format.
+            ValueError: If a text leaves no room or has no token (the message names the row), if a message is invalid
+                (it names conversation and message), if an argument is out of range, or if there is no tokenizer or chat
+                format.
 
         Example:
 
@@ -172,20 +175,21 @@ class TextGenerator(TokenGenerator):
         lookahead: int | None = None,
         jit_compile: bool | None = None,
     ) -> Iterator[Any]:
-        """Writes texts piece by piece.
+        """Generates texts piece by piece.
 
-        The pieces joined are what `generate` returns for the same arguments. No piece ends within a character.
+        The concatenated pieces equal the result of `generate` for the same arguments. No piece ends within a character.
 
         Args:
             texts: One text or conversation, or many, which form one batch.
-            chunk: Tokens between two pieces, at least 1.
+            chunk: Number of tokens between two pieces, at least 1.
             sampler: As for `generate`, but not beam search.
             max_length, max_new_tokens, stop, processors, beginnings, truncate, seed, draft, lookahead, jit_compile: As
                 for `generate`.
             strip_prompt: Whether to leave out the prompt, which otherwise is the first piece.
 
         Returns:
-            An iterator of pieces; for many texts of lists with one piece per text, "" where there is nothing new.
+            An iterator of pieces. For many texts, each item is a list with one piece per text, "" if there is nothing
+            new.
 
         Example:
 

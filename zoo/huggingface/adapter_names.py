@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from layers.keras_internals import stored_kernel
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers
@@ -232,5 +233,5 @@ def _in_floating_point(layer: Any) -> Any:
     """A layer of a head as tables know it, whose kernel may be stored in int8."""
     if getattr(layer, "quantization_mode", None) != "int8":
         return layer
-    kernel = keras.ops.cast(layer._kernel, "float32") / keras.ops.cast(layer.kernel_scale, "float32")
+    kernel = keras.ops.cast(stored_kernel(layer), "float32") / keras.ops.cast(layer.kernel_scale, "float32")
     return layer_view(kernel=keras.Variable(kernel, trainable=False, name="kernel"), bias=layer.bias)

@@ -26,7 +26,7 @@ _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<factor>[AB])\.weight")
 
 
 def is_adapter(directory: str | os.PathLike) -> bool:
-    """Whether a directory holds an adapter of the PEFT library, and no model: beside one, an adapter is part of that.
+    """Returns whether a directory holds an adapter of the PEFT library without a model.
 
     Args:
         directory: The directory.

@@ -23,7 +23,7 @@ from zoo.storage.user_warnings import warn_user
 
 
 def is_huggingface(directory: str | os.PathLike) -> bool:
-    """Whether a directory holds a model of the Transformers library: a `config.json` with a `model_type`.
+    """Returns whether a directory holds a model of the Transformers library: a `config.json` with a `model_type`.
 
     Args:
         directory: The directory.
@@ -38,13 +38,13 @@ def is_huggingface(directory: str | os.PathLike) -> bool:
 
 
 def read_config(directory: str | os.PathLike) -> TransformerConfig:
-    """Returns our configuration of a model of the Transformers library; its weights are not read.
+    """Returns our configuration of a model of the Transformers library, without reading its weights.
 
     Args:
         directory: The directory.
 
     Raises:
-        ValueError: If its `model_type` or a key of its configuration is not supported, or a value of it.
+        ValueError: If its `model_type`, or a key or value of its configuration, is not supported.
     """
     directory = Path(directory)
     values = read_config_file(directory)
@@ -60,7 +60,7 @@ def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **
     Args:
         directory: The directory, with `config.json` and safetensors files.
         load_weights: Whether to load the weights.
-        **overrides: Replaced choices that change no weights, for example `max_length=4096` or `dropout=0.0`.
+        **overrides: Replaced choices that do not change the weights, for example `max_length=4096` or `dropout=0.0`.
 
     Raises:
         ValueError: If something in the directory is not supported, damaged or does not fit.

@@ -22,10 +22,10 @@ class Head:
     Args:
         architecture: Name of the class with this head in the Transformers library.
         table: Names of the weights, by the attributes of the task's `head`.
-        options: Returns arguments for the constructor of the task, from the configuration.
-        write: Returns keys for the configuration, from the arguments that the task was made with.
-        others: Names of further classes with this head among others, which are left out.
-        prefix: What this class puts before the names of the base model; None for what others of the family do.
+        options: Function from their configuration to arguments of the task's constructor.
+        write: Function from the arguments of the task to keys of their configuration.
+        others: Names of further classes that have this head besides other heads, which are ignored.
+        prefix: Prefix of the names of the base model in this class; None for that of the family.
     """
 
     architecture: str
@@ -42,19 +42,19 @@ class Family:
 
     Args:
         model_type: Its name.
-        read: Returns our configuration of theirs.
-        write: Returns their configuration of ours, without bookkeeping. It need not look at every choice: what it
-            returns is read back and compared.
-        table: Names of the weights of the base model, without `prefix`; or what returns them for a configuration.
+        read: Function from their configuration to ours.
+        write: Function from our configuration to theirs, without bookkeeping keys. It need not check every choice,
+            because its result is read back and compared.
+        table: Names of the weights of the base model, without `prefix`; or a function from a configuration to these.
         architecture: Name of the class of the base model.
-        prefix: Put before the names of the base model by classes with a head.
-        outside: Names in `table` that have no prefix because they are outside of the base model.
+        prefix: Prefix of the names of the base model in classes with a head.
+        outside: Names in `table` that have no prefix, because they are outside of the base model.
         heads: Heads by the name of our task.
-        ignored: Regular expressions for tensors without meaning: constants, what training alone needs.
-        copies: Tensors that some files have twice, and what each is a copy of.
-        renamed: Beginnings of names that other files have, and what they are in `table`.
-        encoder_architecture: Name of the class of its encoder alone; None where there is none, or nothing else.
-        modules: Names of linear maps in memory, where they are others than those in files; adapters have these.
+        ignored: Regular expressions for tensors to ignore: constants, and tensors that only training needs.
+        copies: Tensors that some files have twice, with the tensor that each is a copy of.
+        renamed: Beginnings of names in other files, with their form in `table`.
+        encoder_architecture: Name of the class of its encoder alone; None if there is none.
+        modules: Names of linear maps in memory, if they differ from those in files. Adapters use these names.
     """
 
     model_type: str
@@ -76,7 +76,7 @@ class Family:
         return self.table(config) if callable(self.table) else self.table
 
     def plain_name(self, name: str) -> str:
-        """Returns the name of a tensor without prefix, and as newer files have it."""
+        """Returns the name of a tensor without prefix, in the form of newer files."""
         prefixes = (self.prefix, *(head.prefix or "" for head in self.heads.values()))
         name = name.removeprefix(next((prefix for prefix in prefixes if prefix and name.startswith(prefix)), ""))
         for theirs, ours in self.renamed.items():
@@ -91,11 +91,11 @@ class Family:
         return name if name.startswith(self.outside) and self.outside else prefix + name
 
     def is_ignored(self, name: str) -> bool:
-        """Whether a tensor has no meaning."""
+        """Returns whether a tensor is ignored."""
         return any(re.fullmatch(pattern, name) for pattern in self.ignored)
 
     def head_prefixes(self) -> tuple[str, ...]:
-        """Returns how the names of tensors begin that belong to the head of some task."""
+        """Returns the prefixes of the names of tensors that belong to a head."""
         tables = [head.table for head in self.heads.values()]
         names = {getattr(name, "name", name).split(".")[0] + "." for table in tables for name in table.values()}
         return (*names, "qa_outputs.", "classification_head.")
@@ -105,10 +105,10 @@ _TORCH_NAMES = {"gamma": "weight", "beta": "bias"}
 
 
 def register_family(family: Family) -> None:
-    """Adds a family.
+    """Registers a family.
 
     Raises:
-        ValueError: If there is one of its name.
+        ValueError: If a family of this name is registered.
     """
     if family.model_type in _FAMILIES:
         raise ValueError(f"The family {family.model_type!r} exists already.")

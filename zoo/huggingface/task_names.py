@@ -18,7 +18,7 @@ def task_of(directory: str | os.PathLike) -> str:
         directory: A directory of the Transformers library.
 
     Raises:
-        ValueError: If its family is not known here, or the head is none of those that are.
+        ValueError: If the family or the head is not supported.
 
     Example:
 

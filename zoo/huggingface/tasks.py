@@ -32,10 +32,10 @@ def load_task(
         task_class: Our class, for example `MaskedLM`.
         directory: The directory, with `config.json` and safetensors files.
         load_weights: Whether to load the weights.
-        tokenizer: The tokenizer; None for use on token level. With that of the directory, an encoder-decoder decodes
-            from the token that the configuration names (T5: the padding token, BART: the end token).
-        **choices: Arguments of the task in place of those that the model has, for example `labels`; and replaced
-            choices of the configuration that change no weights, for example `max_length`.
+        tokenizer: The tokenizer; None for use on token level. With the tokenizer of the directory, the decoder of an
+            encoder-decoder starts from the token that the configuration names (T5: padding token, BART: end token).
+        **choices: Arguments of the task that replace those of the model, for example `labels`; and choices of the
+            configuration that do not change the weights, for example `max_length`.
 
     Raises:
         ValueError: If something in the directory is not supported, damaged or does not fit.
@@ -106,17 +106,17 @@ def save_task(
 ) -> str:
     """Writes a task as a model of the Transformers library, with the files of its tokenizer.
 
-    What its `AutoTokenizer` then puts around a text is what the task puts there; see
+    `AutoTokenizer` of the library then adds the same tokens around a text as the task; see
     `zoo.tokenizers.save_huggingface`. A `TextEmbedder` becomes a model of the Sentence Transformers library. The
-    `generation` of a task that writes texts becomes `generation_config.json`. `README.md` is its model card. Options
-    that the library has no place for (windows of long texts, how words are split) are named in a warning. The last map
-    of a head is divided by the temperature of its task: the library gives the same probabilities.
+    `generation` of a generative task becomes `generation_config.json`. `README.md` is the model card. A warning names
+    options that the library cannot store (windows of long texts, how words are split). The last linear map of a head is
+    divided by the temperature of the task, so that the library computes the same probabilities.
 
     Args:
         task: The task.
-        directory: Where to; replaced if it holds such a model, an error if it holds something else.
-        model_type: The family to write it as. Default: the first that can express it.
-        name: What the model card says that the model is loaded by. Default: the name of the directory.
+        directory: The directory to write. A model of the library that it holds is replaced.
+        model_type: The model family of the files. Default: the first that can express the task.
+        name: Name by which the model is loaded in the model card. Default: the name of the directory.
         license: Identifier of the licence, such as "apache-2.0", for the model card.
         base_model: Name on the hub of the model that this one was made from, for the model card.
 
@@ -124,8 +124,8 @@ def save_task(
         The model type.
 
     Raises:
-        ValueError: If no family, or not the given one, can express it, or the library cannot do what the tokenizer
-            or the `generation` of the task does, or if it has thresholds of its own.
+        ValueError: If no family, or not the given one, can express the task; if the library cannot reproduce its
+            tokenizer or `generation`; or if the task has thresholds.
         FileExistsError: If the directory exists and holds something else.
 
     Example:

@@ -10,6 +10,14 @@ import numpy as np
 from zoo.storage import atomic_write
 
 
+def _figure(**options: Any) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('Plots need matplotlib: pip install "keras-transformer-zoo[recipes]"') from error
+    return Figure(**options)
+
+
 def _save(figure: Any, path: str | os.PathLike) -> Path:
     with atomic_write(Path(path)) as temporary:
         figure.savefig(temporary, format="png", dpi=120, bbox_inches="tight")
@@ -42,8 +50,6 @@ def plot_attention(
 
     >>> plot_attention(np.eye(2), ["ein", "Hund"], ["a", "dog"], "attention.png")
     """
-    from matplotlib.figure import Figure
-
     panels = np.asarray(weights, "float32")
     panels = panels[None] if panels.ndim == 2 else panels
     if panels.ndim != 3 or panels.shape[1:] != (len(query_tokens), len(key_tokens)):
@@ -54,7 +60,7 @@ def plot_attention(
     columns = min(len(panels), 4)
     rows = -(-len(panels) // columns)
     width, height = max(2.2, 0.26 * len(key_tokens)), max(2.2, 0.26 * len(query_tokens))
-    figure = Figure(figsize=(columns * (width + 0.9), rows * (height + 0.9)), layout="constrained")
+    figure = _figure(figsize=(columns * (width + 0.9), rows * (height + 0.9)), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     for index, axis in enumerate(axes.flat):
         if index >= len(panels):
@@ -97,14 +103,14 @@ def plot_curves(
     Raises:
         ValueError: If a series has not as many x as y values.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    figure = _figure(figsize=(7, 4.2), layout="constrained")
     axis = figure.subplots()
     for name, (x, y) in series.items():
         if len(x) != len(y):
             raise ValueError(f"series[{name!r}] must have as many x as y values, got {len(x)} and {len(y)}.")
         axis.plot(x, y, marker="." if len(x) < 60 else None, label=name)
+    if all(float(x).is_integer() for xs, _ in series.values() for x in xs):
+        axis.xaxis.get_major_locator().set_params(integer=True)  # there is no epoch 1.5
     axis.set_xlabel(x_label)
     axis.set_ylabel(y_label)
     axis.set_title(title)
@@ -127,13 +133,11 @@ def plot_position_encoding(encoding: np.ndarray, path: str | os.PathLike, title:
     Reference:
         Vaswani et al. 2017, section 3.5.
     """
-    from matplotlib.figure import Figure
-
     encoding = np.asarray(encoding, "float32")
     if encoding.ndim != 2:
         raise ValueError(f"encoding must have shape (positions, dim), got {encoding.shape}.")
     limit = float(np.abs(encoding).max()) or 1.0
-    figure = Figure(figsize=(8, 4.2), layout="constrained")
+    figure = _figure(figsize=(8, 4.2), layout="constrained")
     axis = figure.subplots()
     image = axis.imshow(encoding, cmap="RdBu_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     axis.set_xlabel("coordinate")

@@ -25,7 +25,7 @@ _OF_KERAS = ("name", "trainable", "dtype")
 
 
 def is_keras_hub(directory: str | os.PathLike) -> bool:
-    """Whether a directory holds a preset of KerasHub: a `config.json` with a `registered_name` of it.
+    """Returns whether a directory holds a preset of KerasHub: a `config.json` with a `registered_name` of KerasHub.
 
     Args:
         directory: The directory.
@@ -45,11 +45,11 @@ def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **
     Args:
         directory: The preset.
         load_weights: Whether to load the weights.
-        **overrides: Replaced choices that change no weights, see `zoo.config.replace_choices`. Most presets of models
-            without a table of positions do not name their `max_length`.
+        **overrides: Replaced choices that do not change the weights, see `zoo.config.replace_choices`. Most presets of
+            models without a table of positions do not name their `max_length`.
 
     Raises:
-        ValueError: If its class is not known here, or a file is damaged or does not fit.
+        ValueError: If its class is not supported, or a file is damaged or does not fit.
 
     Example:
 
@@ -126,15 +126,15 @@ def save_backbone(backbone: Backbone, directory: str | os.PathLike, *, class_nam
 
     Args:
         backbone: The backbone.
-        directory: Where to; replaced if it holds such a preset, an error if it holds something else.
-        class_name: The class of KerasHub to write it as. Default: the first that can express it.
+        directory: The directory to write. A preset that it holds is replaced.
+        class_name: KerasHub's class of the backbone. Default: the first that can express the model.
 
     Returns:
-        Name of the class of KerasHub.
+        Name of KerasHub's class.
 
     Raises:
-        ValueError: If no class of KerasHub that is known here, or not the given one, can express the model, or it is
-            quantized or of a class of one's own.
+        ValueError: If no supported class of KerasHub, or not the given one, can express the model; or if the model is
+            quantized or has a class of your own.
         FileExistsError: If the directory exists and holds something else.
 
     Example:

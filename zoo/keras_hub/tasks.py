@@ -29,12 +29,12 @@ def load_task(
         directory: The preset.
         load_weights: Whether to load the weights.
         tokenizer: The tokenizer; None for that of the preset.
-        **choices: Arguments of the task in place of those of the preset, for example `labels`; and replaced choices of
-            the configuration that change no weights.
+        **choices: Arguments of the task that replace those of the preset, for example `labels`; and choices of the
+            configuration that do not change the weights.
 
     Raises:
-        ValueError: If something in the preset is not supported, damaged or does not fit, or a backbone of this kind has
-            no such task.
+        ValueError: If something in the preset is not supported, is damaged or does not fit, or if the task does not
+            support its backbone.
 
     Example:
 
@@ -130,19 +130,19 @@ def _load_head(theirs: Any, path: Path) -> None:
 def save_task(task: Any, directory: str | os.PathLike, *, class_name: str | None = None) -> str:
     """Writes a task as a preset that `from_preset` of KerasHub's tasks reads.
 
-    Names of labels and settings of generation are not written: KerasHub has neither.
+    Label names and generation settings are not written, because KerasHub has neither.
 
     Args:
         task: The task.
-        directory: Where to; replaced if it holds such a preset, an error if it holds something else.
-        class_name: The class of KerasHub to write its backbone as. Default: the first that can express the task.
+        directory: The directory to write. A preset that it holds is replaced.
+        class_name: KerasHub's class of the backbone. Default: the first that can express the task.
 
     Returns:
-        Name of the class of the backbone.
+        Name of KerasHub's backbone class.
 
     Raises:
-        ValueError: If no class of KerasHub that is known here, or not the given one, can express the task or its
-            tokenizer, or it is quantized or of a class of one's own.
+        ValueError: If no supported class of KerasHub, or not the given one, can express the task or its tokenizer; or
+            if the task is quantized or has a class of your own.
         FileExistsError: If the directory exists and holds something else.
 
     Example:

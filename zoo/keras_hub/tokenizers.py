@@ -56,8 +56,8 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
         directory: The preset.
 
     Raises:
-        ValueError: If it is of a class that is not known here, or damaged. KerasHub splits the text of Llama 3 and Qwen
-            otherwise than these models were trained with: give the tokenizer of the published model for them.
+        ValueError: If its class is not supported, or it is damaged. KerasHub splits texts for Llama 3 and Qwen
+            differently from their training: pass the tokenizer of the published model for these.
     """
     path = directory / TOKENIZER_FILE
     if not path.is_file():

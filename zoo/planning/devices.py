@@ -8,19 +8,19 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """One accelerator, and how it reaches the others.
+    """An accelerator, and its connections to others.
 
     Args:
         name: Its name.
-        operations: Floating-point operations per second at most of dense products in bfloat16.
-        float32_operations: The same of products of float32 values, as the libraries compute them by default (TF32 where
-            the device has it).
-        memory: Bytes of its memory.
-        memory_bandwidth: Bytes per second that it reads or writes at most.
-        link: Bytes per second that it sends within a machine, in one direction.
-        network: Bytes per second that it sends to other machines: its share of the machine's.
-        devices_per_machine: Devices that reach each other by `link`.
-        source: Where the figures are from.
+        operations: Peak floating-point operations per second of dense products in bfloat16.
+        float32_operations: Peak operations per second of products of float32 values, with the default precision of the
+            libraries (TF32 if the device has it).
+        memory: Size of its memory, in bytes.
+        memory_bandwidth: Peak memory bandwidth, in bytes per second.
+        link: Bandwidth within a machine in one direction, in bytes per second.
+        network: Its share of the bandwidth to other machines, in bytes per second.
+        devices_per_machine: Number of devices that are connected by `link`.
+        source: Source of the figures.
         unverified: Names of figures for which no source was found.
 
     Raises:
@@ -45,10 +45,10 @@ class Device:
                 raise ValueError(f"{name} of a device must be a number above 0, got {value!r}.")
 
     def peak(self, itemsize: int) -> float:
-        """Returns operations per second at most.
+        """Returns the peak operations per second.
 
         Args:
-            itemsize: Bytes of a number that is multiplied.
+            itemsize: Bytes of a multiplied number.
         """
         return self.operations if itemsize == 2 else self.float32_operations
 
@@ -107,7 +107,7 @@ def device_of(name: str, /, **figures: Any) -> Device:
         **figures: Fields of `Device`.
 
     Raises:
-        ValueError: If there is no such device or figure (naming the nearest), or a figure is not above 0.
+        ValueError: If the device or a figure is unknown (the message suggests the nearest), or a figure is not above 0.
 
     Example:
 

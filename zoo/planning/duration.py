@@ -39,13 +39,13 @@ TOKENS_PER_PARAMETER = 20
 
 
 class Duration(NamedTuple):
-    """Seconds of an update by what they are spent on.
+    """Seconds of an update, by kind of work.
 
     Args:
-        products: Products of matrices, with all that runs beside them on a device.
+        products: Matrix products, with everything that runs beside them on a device.
         optimizer: The update of the weights.
-        gradients: Adding up gradients along the axis "data".
-        activations: Adding up activations along the axis "model".
+        gradients: The sum of gradients along the axis "data".
+        activations: The sum of activations along the axis "model".
     """
 
     products: float
@@ -55,17 +55,17 @@ class Duration(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Seconds of an update where nothing overlaps."""
+        """Seconds of an update if nothing overlaps."""
         return sum(self)
 
     @property
     def seconds_at_least(self) -> float:
-        """Seconds of an update where gradients are added up while others are computed."""
+        """Seconds of an update if gradients are summed while others are computed."""
         return max(self.products, self.gradients) + self.optimizer + self.activations
 
     @property
     def bottleneck(self) -> str:
-        """What most of the time is spent on."""
+        """The kind of work that takes most of the time."""
         return max(self._fields, key=lambda name: getattr(self, name))
 
 
@@ -82,8 +82,8 @@ def duration_of(
     Args:
         shape: The model.
         job: The training.
-        device: What it runs on.
-        share_of_peak: Share of the device's operations per second that products reach, above 0 and at most 1.
+        device: The device.
+        share_of_peak: Fraction of the device's peak operations per second that products reach, in (0, 1].
         latency: Seconds of a message between two devices.
 
     Raises:
@@ -134,7 +134,7 @@ def bandwidth_of(axis: str, job: Job, device: Device) -> float:
 
 
 def hours_between_failures(devices: int) -> float:
-    """Returns after how many hours a device, a machine or a link between them fails, by what one large training saw.
+    """Returns the mean hours between failures of devices, machines or links, at the rate of the training of Llama 3.
 
     Args:
         devices: Number of devices.

@@ -15,31 +15,31 @@ _ITEMSIZES = {"float32": 4, "bfloat16": 2, "mixed_bfloat16": 2, "mixed_float16":
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A training, by the code of this project on JAX.
+    """A training run of this project on JAX.
 
-    Weights, gradients and what the optimizer holds are float32 (but with the policy "bfloat16", where all are
-    bfloat16); the policy says what products are computed in. Each device along the axis "data" has a part of the rows
-    and all that is here for its weights: neither weights nor moments are shared along it.
+    Weights, gradients and optimizer state are float32, or bfloat16 with the policy "bfloat16". The policy determines
+    the type of matrix products. Each device along the axis "data" has a part of the rows; weights and moments are not
+    divided along it.
 
     Args:
         config: The model.
-        batch_size: Rows of an update, of all devices together.
-        length: Tokens of a row; of an encoder-decoder on each side.
-        data: Parts of the batch.
-        model: Devices that share the weights.
+        batch_size: Number of rows of an update, over all devices.
+        length: Number of tokens of a row; of an encoder-decoder on each side.
+        data: Number of parts of the batch.
+        model: Number of devices among which the weights are divided.
         dtype: Dtype policy: "mixed_bfloat16", "mixed_float16", "bfloat16" or "float32".
         remat: Whether the layers are computed again in the backward pass.
-        attention: "scores" where the attention weights of a layer are held, as XLA does it; "flash" for a kernel that
-            holds none. JAX takes cuDNN's for GPUs where nothing but a causal mask is asked for.
-        accumulation: Batches whose gradients are averaged before an update; each has `batch_size / accumulation` rows.
-        optimizer: Name of an optimizer of Keras in lower case.
-        compiler: Whose programs memory and traffic are those of. "accelerator": of XLA for TPUs, which is taken for
-            GPUs too; "cpu": of XLA for processors, which holds and sends more, and saves no memory by `remat` and types
-            of 16 bits.
+        attention: "scores" if the attention weights of a layer are in memory, as with XLA; "flash" for a kernel that
+            does not hold them. On GPUs, JAX uses cuDNN's kernel if there is only a causal mask.
+        accumulation: Number of batches whose gradients are averaged before an update; each has
+            `batch_size / accumulation` rows.
+        optimizer: Name of a Keras optimizer in lower case.
+        compiler: The compiler whose programs are planned. "accelerator": XLA for TPUs, also assumed for GPUs; "cpu":
+            XLA for CPUs, which holds and sends more, and saves no memory by `remat` and 16-bit types.
 
     Raises:
-        ValueError: If a number is below 1, a choice unknown, the rows cannot be divided, or a row is longer than the
-            model is made for.
+        ValueError: If a number is below 1, a choice is unknown, the rows cannot be divided, or a row is longer than the
+            model allows.
 
     Example:
 
@@ -94,17 +94,17 @@ class Job:
 
     @property
     def rows_of_device(self) -> int:
-        """Rows that a device computes at once; a batch that they do not divide is filled up."""
+        """Number of rows that a device computes at once. A batch that cannot be divided equally is filled up."""
         return math.ceil(self.batch_size / (self.data * self.accumulation))
 
     @property
     def tokens_of_device(self) -> int:
-        """Tokens of these rows, on one side."""
+        """Number of tokens of these rows, on one side."""
         return self.rows_of_device * self.length
 
     @property
     def itemsize(self) -> int:
-        """Bytes of a number that is computed."""
+        """Bytes of a computed number."""
         return _ITEMSIZES[self.dtype]
 
     @property

@@ -76,17 +76,17 @@ _KEPT = {
 
 
 class Memory(NamedTuple):
-    """Bytes of one device.
+    """Memory of one device, in bytes.
 
     Args:
-        weights: Of the weights that it has.
-        gradients: Of those that train.
-        optimizer: What the optimizer holds for these, and accumulated gradients.
-        copies: Copies of weights in the type that products are computed in.
-        activations: What the backward pass needs of all layers.
-        layer: What the gradients of a layer take besides, with `remat` also all that the layer keeps otherwise.
-        logits: A piece of the logits in all its forms, and the vectors that are projected to logits.
-        output_gradients: Gradients of the projection to logits and of the vectors that it is applied to.
+        weights: Its weights.
+        gradients: Gradients of its trainable weights.
+        optimizer: Optimizer state of these weights, and accumulated gradients.
+        copies: Copies of weights in the type of the matrix products.
+        activations: Activations of all layers that the backward pass needs.
+        layer: Temporary tensors in the backward pass of a layer, with `remat` also the activations of the layer.
+        logits: A piece of the logits with its copies, and the vectors that are projected to logits.
+        output_gradients: Gradients of the output projection and of its inputs.
     """
 
     weights: float
@@ -100,13 +100,13 @@ class Memory(NamedTuple):
 
     @property
     def peak(self) -> float:
-        """Bytes at most, at the end of the forward pass or of the backward pass."""
+        """Peak bytes, at the end of the forward pass or of the backward pass."""
         forward = self.copies + self.activations + self.output_gradients + max(self.logits, self.layer)
         return self.weights + self.optimizer + max(forward, self.gradients + self.layer)
 
 
 def memory_of(shape: ModelShape, job: Job) -> Memory:
-    """Returns what a device holds.
+    """Returns the memory of a device.
 
     Args:
         shape: The model.

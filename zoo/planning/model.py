@@ -65,23 +65,23 @@ class LayerShape(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class ModelShape:
-    """A Transformer as a plan sees it.
+    """The sizes of a Transformer that a plan needs.
 
     Args:
         config: The configuration.
-        model_size: Devices that share the weights.
+        model_size: Number of devices among which the weights are divided.
         parameters: Number of weights.
-        parameters_of_device: Number that one device has.
-        parameters_on_all: Number of weights that each of these devices has whole.
-        trainable: Number of weights that train.
-        trainable_of_device: Number of these that one device has.
+        parameters_of_device: Number of weights on one device.
+        parameters_on_all: Number of weights that are whole on each of these devices.
+        trainable: Number of trainable weights.
+        trainable_of_device: Number of trainable weights on one device.
         weights: All weights.
         kernels: Matrices of products.
         layers: Layers, in order.
-        vocabulary_part: Logits of a token that one device computes.
-        embedding_is_shared: Whether devices share the embedding.
-        output_is_shared_by_width: Whether devices share the projection to logits by its width, because they do not
-            divide the vocabulary; the logits are then added up.
+        vocabulary_part: Number of logits of a token that one device computes.
+        embedding_is_shared: Whether the embedding is divided among devices.
+        output_is_shared_by_width: Whether the output projection is divided by its width, because the number of devices
+            does not divide the vocabulary. The logits are then summed over devices.
     """
 
     config: TransformerConfig
@@ -105,12 +105,12 @@ class ModelShape:
 
     @property
     def has_output(self) -> bool:
-        """Whether its loss is over the vocabulary; what an encoder predicts depends on the task, and is not planned."""
+        """Whether its loss is over the vocabulary. Outputs of an encoder depend on the task, and are not planned."""
         return self.config.architecture != "encoder"
 
 
 def without_values(config: TransformerConfig) -> Backbone:
-    """Returns a model whose weights have shapes and no values: nothing is allocated, however large it is.
+    """Returns a model whose weights have shapes but no values, so that no memory is allocated.
 
     Args:
         config: The configuration.
@@ -125,15 +125,15 @@ def without_values(config: TransformerConfig) -> Backbone:
 
 
 def model_shape(model: Any, model_size: int = 1) -> ModelShape:
-    """Returns what a plan must know of a model.
+    """Returns the sizes of a model that a plan needs.
 
     Args:
-        model: A `Backbone`, or a task around one; its weights need no values. Of what a task has besides its backbone,
-            such as the head of a classifier, the weights count, which are whole on each device, and nothing else.
-        model_size: Devices that share the weights.
+        model: A `Backbone` or a task. Its weights need no values. Of the head of a task only the weights count, which
+            are whole on each device.
+        model_size: Number of devices among which the weights are divided.
 
     Raises:
-        ValueError: If the devices do not divide heads or widths.
+        ValueError: If the number of devices does not divide heads or widths.
 
     Example:
 

@@ -18,14 +18,14 @@ from zoo.planning.optimizer import operations_of_optimizer
 
 
 class Operations(NamedTuple):
-    """Operations of an update.
+    """Floating-point operations of an update.
 
     Args:
-        model: Those that the update needs, of all devices: the forward pass and, where all weights train, twice as many
-            for the gradients.
-        computed: Those that all devices compute: with what `remat` computes again, what several devices compute each
-            for itself, free rows of experts, and the optimizer's own.
-        of_device: Those that one device computes.
+        model: Operations that the update needs on all devices: those of the forward pass and, if all weights are
+            trained, twice as many for the gradients.
+        computed: Operations that all devices compute, including recomputation by `remat`, work that is repeated on
+            several devices, free rows of experts, and the optimizer.
+        of_device: Operations that one device computes.
     """
 
     model: float
@@ -84,16 +84,16 @@ def forward_operations(shape: ModelShape, rows: int, length: int) -> float:
 
 
 def generation_operations(shape: ModelShape, rows: int, prompt: int, new_tokens: int) -> float:
-    """Returns the operations of writing tokens one after the other, with those before held; not those of the prompt.
+    """Returns the operations of generating tokens with a key-value cache, without those of the prompt.
 
     Args:
         shape: A decoder.
-        rows: Rows that are written, those of all beams.
-        prompt: Tokens of a prompt.
-        new_tokens: Tokens that each row gets.
+        rows: Number of rows, including all beams.
+        prompt: Number of tokens of a prompt.
+        new_tokens: Number of generated tokens of each row.
 
     Raises:
-        ValueError: If the model is no decoder.
+        ValueError: If the model is not a decoder.
 
     Example:
 

@@ -11,13 +11,14 @@ from typing import Any
 import keras
 import numpy as np
 
+from layers.keras_internals import muon_leaves_to_adamw
 from zoo.planning.job import Job, optimizer_named
 from zoo.planning.kernels import Weight
 from zoo.planning.model import ModelShape
 
 
 def numbers_of_optimizer(shape: ModelShape, job: Job) -> float:
-    """Returns how many numbers an optimizer holds on one device, accumulated gradients not included.
+    """Returns the number of values that an optimizer holds on one device, without accumulated gradients.
 
     Args:
         shape: The model.
@@ -92,7 +93,7 @@ def operations_of_optimizer(shape: ModelShape, job: Job) -> float:
     optimizer = _new(job.optimizer)
     total = 0.0
     for weight in shape.weights:
-        if weight.trains and not optimizer._should_use_adamw(weight.variable):
+        if weight.trains and not muon_leaves_to_adamw(optimizer, weight.variable):
             n, m = sorted(weight.variable.shape)
             total += optimizer.ns_steps * (4 * n * n * m + 2 * n**3)
     return total

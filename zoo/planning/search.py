@@ -13,18 +13,18 @@ from zoo.planning.model import ModelShape, model_shape
 def smallest_mesh(
     backbone: Backbone, job: Job, device: Device, *, share_of_memory: float = 0.9, most_devices: int = 16384
 ) -> Job:
-    """Returns a training on the smallest mesh on which it fits; of equal ones that which shares weights least.
+    """Returns a training run on the smallest mesh on which it fits; of equal ones, that which divides weights least.
 
     Args:
-        backbone: The model that the training is of; its weights need no values.
-        job: The training; its mesh does not matter.
-        device: What it runs on.
-        share_of_memory: Share of the device's memory that may be filled: what XLA and libraries take is not planned,
-            and memory is in pieces.
-        most_devices: Devices at most.
+        backbone: The model. Its weights need no values.
+        job: The training run. Its mesh is ignored.
+        device: The device.
+        share_of_memory: Fraction of the device's memory that may be filled. The rest is for XLA, libraries and
+            fragmentation, which are not planned.
+        most_devices: Largest number of devices.
 
     Raises:
-        ValueError: If it fits on none, with the bytes that a device has to hold at least.
+        ValueError: If it fits on no mesh. The message says how many bytes a device must hold at least.
 
     Example:
 

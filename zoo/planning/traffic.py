@@ -29,11 +29,11 @@ _NUMBERS_OF_SOFTMAX = 6
 
 
 class Traffic(NamedTuple):
-    """What a device sends along an axis of the mesh in an update.
+    """Communication of a device along an axis of the mesh in an update.
 
     Args:
         bytes: Bytes that it sends.
-        collectives: How often the devices of the axis wait for each other.
+        collectives: Number of collective operations, in which the devices of the axis wait for each other.
     """
 
     bytes: float
@@ -41,7 +41,7 @@ class Traffic(NamedTuple):
 
 
 def traffic_of(shape: ModelShape, job: Job) -> dict[str, Traffic]:
-    """Returns what a device sends in an update, by axis of the mesh.
+    """Returns the communication of a device in an update, by axis of the mesh.
 
     Args:
         shape: The model.

@@ -22,15 +22,16 @@ from zoo.tokenizers.chat import chat_tokens
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class CausalLMPreprocessor(Preprocessor):
-    """Texts for training: start token, tokens and end token, if the tokenizer has them; prompts have no end token.
+    """Preprocessing of causal language models: texts, prompts and conversations.
 
-    Conversations, lists of messages, are written in the chat format of the tokenizer.
+    A training text is a start token, its tokens and an end token, if the tokenizer has these. A prompt has no end
+    token. Conversations are lists of messages, written in the chat format of the tokenizer.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
-        sequence_length, truncate: See `Preprocessor`. Of a text all tokens but the last are fed.
-        add_start_token: Whether texts begin with the tokenizer's start token. None: where it has one that is not its
-            end token too (Llama: yes, GPT-2: no). An empty prompt has it in any case.
+        sequence_length, truncate: See `Preprocessor`. The model reads all tokens of a text but the last.
+        add_start_token: Whether texts begin with the tokenizer's start token. None: if there is one that is not also
+            the end token (Llama: yes, GPT-2: no). An empty prompt always has it.
 
     Raises:
         ValueError: If an argument is out of range, or `add_start_token` is true and there is no start token.
@@ -93,7 +94,7 @@ class CausalLMPreprocessor(Preprocessor):
 
         Args:
             texts: String tensor `(batch,)`.
-            keep: Most tokens of a prompt: longer ones lose their beginning, but not the start token.
+            keep: Largest number of tokens of a prompt. Longer ones lose their beginning, but not the start token.
 
         Returns:
             Ragged int32 `(batch, None)`.
@@ -123,8 +124,9 @@ class CausalLMPreprocessor(Preprocessor):
 
         Args:
             roles, contents: Ragged string tensors `(batch, None)`. A conversation that the chat format of the tokenizer
-                does not allow is an `InvalidArgumentError`, which names the rows.
-            keep: Most tokens of a conversation: longer ones lose their beginning, but not a control token there.
+                does not allow raises an `InvalidArgumentError` that names the rows.
+            keep: Largest number of tokens of a conversation. Longer ones lose their beginning, but not a control token
+                there.
 
         Returns:
             Ragged int32 `(batch, None)`.
@@ -152,17 +154,17 @@ class CausalLMPreprocessor(Preprocessor):
             beginnings: None.
             truncate: Whether long prompts lose their beginning.
             longest: Most tokens of prompt and continuation.
-            max_new_tokens: How many more tokens have to fit behind a prompt that is cut.
+            max_new_tokens: Number of tokens that must fit after a prompt that is cut.
         """
         return self.prompt_ids(texts, self.kept_tokens(longest, max_new_tokens) if truncate else None), None
 
     def kept_tokens(self, longest: int, max_new_tokens: int | None) -> int:
-        """Returns how many tokens stay of a prompt that is cut.
+        """Returns the number of tokens that are kept of a prompt that is cut.
 
         Args:
-            longest: Most tokens of prompt and continuation.
-            max_new_tokens: How many more tokens have to fit. None: a quarter of `longest`. At least a quarter of
-                `longest` stays in any case.
+            longest: Largest number of tokens of prompt and continuation.
+            max_new_tokens: Number of tokens that must fit after the prompt. None for a quarter of `longest`. At least a
+                quarter of `longest` is kept in any case.
         """
         quarter = max(longest // 4, 1)
         keep = longest - min(quarter if max_new_tokens is None else max_new_tokens, longest - quarter)
@@ -275,8 +277,8 @@ class CausalLMPreprocessor(Preprocessor):
     def score_batch(self, prompts: Any, texts: Any, with_end: bool = False) -> tuple[dict[str, Any], Any, Any]:
         """Returns token-level inputs, labels and the mask of the labels that count, padded; a graph function.
 
-        Prompt and text are tokenized together; what counts are the tokens from the first one on that the prompt alone
-        does not have.
+        Prompt and text are tokenized together. The labels that count begin with the first token that differs from the
+        tokens of the prompt alone.
 
         Args:
             prompts, texts: String tensors `(batch,)`.

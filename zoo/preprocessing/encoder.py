@@ -13,8 +13,8 @@ class EncoderPreprocessor(Preprocessor):
     Args:
         tokenizer: The tokenizer; None for use on token level.
         sequence_length, truncate: See `Preprocessor`. The longer text of a pair is cut first.
-        segments: Whether inputs have `segment_ids`, 0 in the first text and 1 in the second. None: where the backbone
-            has more than one segment; a task fills it in.
+        segments: Whether inputs have `segment_ids`, 0 in the first text and 1 in the second. None: if the backbone has
+            more than one segment; a task sets it.
     """
 
     # end tokens between the texts of a pair

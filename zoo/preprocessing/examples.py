@@ -15,12 +15,11 @@ class Examples(NamedTuple):
     """Rows that were checked and tokenized.
 
     Args:
-        tokens: What `Preprocessor.tokens` made of the inputs: ragged tensors with one row per example.
-        targets: What `Preprocessor.targets` made of the targets; None for none.
+        tokens: The result of `Preprocessor.tokens`: ragged tensors with one row per example.
+        targets: The result of `Preprocessor.targets`; None for none.
         weights: Weight of each row, float32 `(rows,)`; None for none.
-        lengths: Number of tokens of each row, int64 `(rows,)`, at most the longest that the model takes.
-        groups: Where several rows were made of one that the user passed, the number of the latter, ascending, int64
-            `(rows,)`.
+        lengths: Number of tokens of each row, int64 `(rows,)`, at most the model's longest row.
+        groups: If several rows were made from one row of the user, the index of that row, ascending, int64 `(rows,)`.
     """
 
     tokens: Any

@@ -12,14 +12,14 @@ from zoo.preprocessing.token_rows import added_count, dense, padded_length
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MaskedLMPreprocessor(EncoderPreprocessor):
-    """Texts with some tokens hidden, for training; texts in which the mask token is spelled out, for use.
+    """Preprocessing of masked language models: masks tokens for training, and reads mask tokens for inference.
 
     Args:
         tokenizer: Tokenizer with a mask token; None for use on token level.
-        mask_rate: Share of the tokens to guess, in (0, 1).
-        mask_share: Share of those that become the mask token.
-        random_share: Share of those that become a random token; the others stay as they are.
-        whole_words: Whether whole words are hidden. Texts are then split at white space, which counts as one space.
+        mask_rate: Fraction of the tokens to predict, in (0, 1).
+        mask_share: Fraction of these that become the mask token.
+        random_share: Fraction of these that become a random token. The others do not change.
+        whole_words: Whether whole words are masked. Texts are then split at white space, which counts as one space.
         **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`.
 
     Raises:
@@ -68,16 +68,16 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
 
     @property
     def mask_token(self) -> str:
-        """How the mask is spelled in a text."""
+        """The string of the mask token in a text."""
         tokenizer = self.require_tokenizer("mask_token")
         return tokenizer.id_to_token(tokenizer.mask_id)
 
     def tokens(self, x: Any) -> Any:
-        """Returns the ragged ids of texts in which the mask token is spelled out."""
+        """Returns the ragged ids of texts with mask tokens."""
         return self.require_tokenizer("Text input").tokenize(x, special_tokens=[self.mask_token])
 
     def inputs(self, tokens: Any) -> dict[str, Any]:
-        """Returns token-level inputs with `mask_positions`, `(batch, masks)`: -1 behind the last mask of a row."""
+        """Returns token-level inputs with `mask_positions`, `(batch, masks)`, padded with -1."""
         import tensorflow as tf
 
         inputs = super().inputs(tokens)
@@ -87,7 +87,7 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
         return inputs
 
     def training_tokens(self, x: Any) -> dict[str, Any]:
-        """Returns ragged "ids" of texts, in which a mask token that is spelled out is text; with "words"."""
+        """Returns ragged "ids" of texts, with mask tokens read as plain text, and "words"."""
         import tensorflow as tf
 
         tokenizer = self.require_tokenizer("Text input")
@@ -102,7 +102,7 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
     def collate(
         self, tokens: dict[str, Any], targets: Any, sample_weight: Any, seed: Any = None
     ) -> tuple[Any, Any, Any]:
-        """Returns inputs with tokens hidden, labels and weights; both `(batch, count)` belong to `mask_positions`."""
+        """Returns inputs with masked tokens, and labels and weights `(batch, count)` for their `mask_positions`."""
         import tensorflow as tf
 
         ids = tokens["ids"]
@@ -169,24 +169,23 @@ def mask_tokens(
     word_ids: Any = None,
     seed: Any = None,
 ) -> tuple[Any, Any]:
-    """Chooses tokens at random and hides them.
+    """Chooses tokens at random and masks them.
 
-    In each row the share `rate` of the candidates is chosen, rounded, at least one. Of the chosen tokens `mask_share`
-    become the mask token, `random_share` a token drawn at random, and the rest stays as it is. With `word_ids`, whole
-    words are chosen in random order until `rate` of the candidates is reached.
+    In each row the fraction `rate` of the candidates is chosen, rounded, at least one. Of the chosen tokens, the
+    fraction `mask_share` becomes the mask token and `random_share` a random token. The rest does not change. With
+    `word_ids`, whole words are chosen in random order until `rate` of the candidates is reached.
 
     Args:
         token_ids: int32 `(batch, length)`.
         candidates: Bool `(batch, length)`: the tokens of the text, without special ones and padding.
         mask_id: Id of the mask token.
         ordinary_ids: The ids that a random token is drawn from, `(number,)`.
-        rate: Share of the candidates to choose, in (0, 1].
-        mask_share: Share of the chosen ones that become the mask token.
-        random_share: Share of the chosen ones that become a random token.
-        word_ids: Number of the word in its row that each token belongs to, at least 0, `(batch, length)`. None for
-            tokens of their own.
-        seed: Two integers, for the same choice every time. None draws anew with each call, from TensorFlow's global
-            seed.
+        rate: Fraction of the candidates to choose, in (0, 1].
+        mask_share: Fraction of the chosen tokens that become the mask token.
+        random_share: Fraction of the chosen tokens that become a random token.
+        word_ids: Index of each token's word in its row, at least 0, `(batch, length)`. None to choose single tokens.
+        seed: Two integers, for the same choice in every call. None for a new choice in each call, from TensorFlow's
+            global seed.
 
     Returns:
         `(masked_ids, chosen)`: int32 and bool, `(batch, length)`.
@@ -197,8 +196,8 @@ def mask_tokens(
     >>> dataset = dataset.map(lambda ids: mask_tokens(ids, ids > 4, mask_id=4, ordinary_ids=tf.range(5, 8000)))
 
     Reference:
-        Devlin et al. 2019, "BERT", section 3.1 and appendix A.1; whole words: the code of BERT, May 2019; anew with
-        each call ("dynamic"): Liu et al. 2019, "RoBERTa", section 4.1.
+        Devlin et al. 2019, "BERT", section 3.1 and appendix A.1; whole words: the code of BERT, May 2019; dynamic
+        masking: Liu et al. 2019, "RoBERTa", section 4.1.
     """
     import tensorflow as tf
 

@@ -1,6 +1,5 @@
 """What all preprocessors share: rows of strings, checked once, tokenized once, made batches."""
 
-import functools
 import os
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
@@ -11,6 +10,7 @@ import numpy as np
 from zoo.preprocessing.examples import Examples, RowReader
 from zoo.preprocessing.rows import as_texts, require_count, shorten, string_tensor
 from zoo.preprocessing.token_rows import checked_lengths, checked_weights
+from zoo.signatures import signature_of
 from zoo.storage import find_reader
 
 # Seed of what evaluation draws at random: the same in every call.
@@ -18,20 +18,20 @@ EVALUATION_SEED = 1
 
 
 class Preprocessor:
-    """Strings in, token-level batches out.
+    """Base class of preprocessors: strings to token-level batches.
 
-    Rows go one way: `check_rows` looks at what the user passed, `tokens` splits the texts, `inputs` makes a batch for
-    inference and `collate` one for training, of rows padded to few lengths (`padded_length`). Whatever follows
-    `check_rows` uses TensorFlow's operations only: the same code runs eagerly, in `tf.data` and in a SavedModel.
+    `check_rows` checks the inputs of the user, and `tokens` tokenizes them. `inputs` makes a batch for inference,
+    `collate` one for training. Rows are padded to one of few lengths (`padded_length`). All methods after `check_rows`
+    use TensorFlow operations only, so the same code runs eagerly, in `tf.data` and in a SavedModel.
 
-    A subclass defines `tokens`, `token_counts`, `inputs` and `collate`, where its rows are not single texts
-    `check_rows`, where it has targets `check_targets` and `targets`, and names its further arguments in `options`.
+    A subclass defines `tokens`, `token_counts`, `inputs` and `collate`. It defines `check_rows` if its rows are not
+    single texts, and `check_targets` and `targets` if it has targets. It names its further arguments in `options`.
 
     Args:
         tokenizer: The tokenizer; None for a task that is only used on token level.
-        sequence_length: Most tokens of a row, added ones included. None for as many as the backbone takes: a task
-            fills it in. Alone, a preprocessor without it takes texts of any length.
-        truncate: Whether longer rows are cut; otherwise they are an error that names the row.
+        sequence_length: Largest number of tokens of a row, added tokens included. None for the largest number of the
+            backbone, which a task sets. Without a task, None allows texts of any length.
+        truncate: Whether longer rows are cut. Otherwise they are an error that names the row.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -80,16 +80,16 @@ class Preprocessor:
             name: Name of the argument.
 
         Raises:
-            TypeError, ValueError: If a row is no text, naming it.
+            TypeError, ValueError: If a row is not text. The message names the row.
         """
         return string_tensor(as_texts(x, name))
 
     def check_training_rows(self, x: Any, name: str) -> Any:
-        """As `check_rows`; another only where training takes other rows than inference."""
+        """As `check_rows`. Override it if training takes other rows than inference."""
         return self.check_rows(x, name)
 
     def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
-        """Returns checked targets as a tensor with one row per example, or None where there are none; eager.
+        """Returns checked targets as a tensor with one row per example, or None for no targets; eager.
 
         Args:
             y: What the user passed.
@@ -98,7 +98,7 @@ class Preprocessor:
             x_name: Name of the argument with the inputs.
 
         Raises:
-            TypeError, ValueError: If a row is wrong, naming it.
+            TypeError, ValueError: If a row is invalid. The message names the row.
         """
         if y is not None:
             raise ValueError(f"{name} must be None: {self.task_name} learns from the texts alone, got {shorten(y)}.")
@@ -113,7 +113,7 @@ class Preprocessor:
         raise NotImplementedError
 
     def token_counts(self, tokens: Any) -> Any:
-        """Returns how many tokens the model would see of each row, added ones included; a graph function.
+        """Returns the number of tokens of each row, added tokens included; a graph function.
 
         Args:
             tokens: What `tokens` returned.
@@ -121,11 +121,11 @@ class Preprocessor:
         raise NotImplementedError
 
     def training_tokens(self, x: Any) -> Any:
-        """As `tokens`, for training; others only where training reads a text in another way."""
+        """As `tokens`, for training. Override it if training tokenizes a text differently."""
         return self.tokens(x)
 
     def training_counts(self, tokens: Any) -> Any:
-        """As `token_counts`, for what `training_tokens` returned."""
+        """As `token_counts`, for the result of `training_tokens`."""
         return self.token_counts(tokens)
 
     def check_lengths(self, x: Any, tokens: Any, lengths: np.ndarray, name: str) -> None:
@@ -140,10 +140,10 @@ class Preprocessor:
         self.check_fits(x, lengths, name)
 
     def targets(self, y: Any) -> Any:
-        """Returns what `collate` takes for targets; a graph function.
+        """Returns the targets for `collate`; a graph function.
 
         Args:
-            y: As `check_targets` returns them, or as a dataset holds them.
+            y: The result of `check_targets`, or targets of a dataset.
         """
         if y is not None:
             raise ValueError(
@@ -167,8 +167,7 @@ class Preprocessor:
             tokens: What `training_tokens` returned.
             targets: What `targets` returned.
             sample_weight: Weight of each row `(batch,)`, or None.
-            seed: An integer: equal batches with equal seeds are the same, where something is drawn at random. None
-                draws anew in each call.
+            seed: An integer, for the same random choices in every call. None for new choices in each call.
         """
         raise NotImplementedError
 
@@ -203,7 +202,7 @@ class Preprocessor:
     def inference_batch(self, x: Any) -> dict[str, Any]:
         """Returns token-level inputs of a batch of strings; a graph function.
 
-        A row that is too long is an `InvalidArgumentError` when it runs, naming the row.
+        A row that is too long raises an `InvalidArgumentError` that names the row.
 
         Args:
             x: As `check_rows` returns it.
@@ -227,20 +226,20 @@ class Preprocessor:
         """Returns the number of tokens of each row of checked inputs before truncation; a graph function."""
         return self.token_counts(self.tokens(x))
 
-    @functools.wraps(RowReader.rows)
+    @signature_of(RowReader.rows)
     def rows(self, x: Any, name: str) -> Examples:
         return RowReader(self).rows(x, name)
 
-    @functools.wraps(RowReader.examples)
+    @signature_of(RowReader.examples)
     def examples(self, *arguments: Any, **options: Any) -> Examples:
         return RowReader(self).examples(*arguments, **options)
 
-    @functools.wraps(RowReader.check_fits)
+    @signature_of(RowReader.check_fits)
     def check_fits(self, *arguments: Any, **options: Any) -> None:
         RowReader(self).check_fits(*arguments, **options)
 
     def for_backbone(self, config: Any) -> Self:
-        """Returns the preprocessor of a task; missing options are taken from the configuration of its backbone.
+        """Returns the preprocessor with missing options set from the configuration of a backbone.
 
         Args:
             config: The configuration of the backbone.
@@ -265,13 +264,13 @@ class Preprocessor:
         return type(self)(self.tokenizer, **{**self.options(), **options})
 
     def special_tokens(self) -> dict[str, int | None]:
-        """Returns the ids of the tokens that stand around a text that the model reads, None for none."""
+        """Returns the ids of the tokens that are added around a text, None for none."""
         tokenizer = self.require_tokenizer("Text input")
         return {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
 
     @property
     def pad_id(self) -> int:
-        """What fills rows behind their end: the padding token, or else any token, which the masks hide."""
+        """The id that fills rows: that of the padding token, or else any id, which the masks hide."""
         pad_id = None if self.tokenizer is None else self.tokenizer.pad_id
         return 0 if pad_id is None else pad_id
 
@@ -295,15 +294,15 @@ class Preprocessor:
 
     @classmethod
     def from_preset(cls, preset: str | os.PathLike, *, tokenizer: Any = None, **options: Any) -> Self:
-        """Returns the preprocessor that the task of a model has; no weights are read.
+        """Returns the preprocessor of a saved task, without reading weights.
 
         Args:
-            preset: What `Task.from_preset` takes.
+            preset: See `Task.from_preset`.
             tokenizer: The tokenizer to use in place of that of the files.
-            **options: Arguments in place of those that the files name.
+            **options: Arguments that replace those of the files.
 
         Raises:
-            ValueError: If there is no such model, or no task of this class of preprocessors can be made of it.
+            ValueError: If there is no such model, or it cannot be used for a task with this preprocessor.
 
         Example:
 
@@ -319,16 +318,16 @@ class Preprocessor:
         return preprocessor
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what `from_config` makes this preprocessor of again, its tokenizer included."""
+        """Returns the configuration for `from_config`, tokenizer included."""
         tokenizer = None if self.tokenizer is None else keras.saving.serialize_keras_object(self.tokenizer)
         return {"tokenizer": tokenizer, **self.options()}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Makes the preprocessor again.
+        """Returns the preprocessor of a configuration.
 
         Args:
-            config: What `get_config` returned.
+            config: The result of `get_config`.
         """
         config = dict(config)
         tokenizer = config.pop("tokenizer")

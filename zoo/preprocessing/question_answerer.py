@@ -18,15 +18,15 @@ NO_ANSWER = (-1, -1)
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class QuestionAnswererPreprocessor(EncoderPreprocessor):
-    """Pairs of a question and a context, the text in which the answer is looked for.
+    """Preprocessing of extractive question answering: pairs of a question and a context.
 
-    A row is `[start] question [end] context [end]`. A context that does not fit becomes several rows, windows that
-    overlap. In training, an answer that a window does not hold as a whole is none there.
+    A row is `[start] question [end] context [end]`. A context that does not fit becomes several rows, its overlapping
+    windows. In training, a window that does not contain the whole answer has no answer.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
-        stride: Tokens that neighbouring windows share. Where a long question leaves little room, they share half a
-            window.
+        stride: Number of tokens that neighbouring windows share. If a long question leaves little room, they share half
+            a window.
         pair_separators: Number of end tokens between question and context: 1 in BERT, 2 in RoBERTa.
         **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`. The question may take half
             of the sequence; `truncate` cuts longer questions.
@@ -58,16 +58,16 @@ class QuestionAnswererPreprocessor(EncoderPreprocessor):
         return check_groups(x, name)
 
     def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
-        """Returns the characters of the answers in their contexts, int32 `(rows, 2)`: first and one after the last.
+        """Returns start and end (exclusive) of the answers in their contexts, in characters, int32 `(rows, 2)`.
 
         Args:
-            y: Per row `(text, start)`, a dictionary with "text" and "answer_start" as in SQuAD (of several answers
-                the first counts), or None for no answer; or a tuple of a column of texts and one of starts. An empty
-                text, or a start below 0, is no answer.
-            x, name, x_name: As in the base.
+            y: For each row `(text, start)`, a dictionary with "text" and "answer_start" as in SQuAD (the first of
+                several answers counts), or None for no answer; or a tuple of a column of texts and a column of starts.
+                An empty text, or a start below 0, means no answer.
+            x, name, x_name: As in the base class.
 
         Raises:
-            TypeError, ValueError: If an answer is none of these, or does not stand there, naming the row.
+            TypeError, ValueError: If an answer has another form, or is not at its position. The message names the row.
         """
         count = row_count(x)
         if y is None:

@@ -12,11 +12,11 @@ from zoo.preprocessing.token_rows import added_count
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ReplacedTokenDetectorPreprocessor(EncoderPreprocessor):
-    """Texts with some tokens replaced by random ones, for training; texts as they are, for use.
+    """Preprocessing of replaced token detection: replaces random tokens of texts in training.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
-        replace_rate: Share of the tokens that are replaced, in (0, 1).
+        replace_rate: Fraction of the tokens that are replaced, in (0, 1).
         **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`.
 
     Raises:

@@ -11,14 +11,14 @@ from zoo.preprocessing.token_rows import add_start_end, dense
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class Seq2SeqLMPreprocessor(Preprocessor):
-    """Source texts and target texts with the tokens around them, for teacher forcing and for decoding.
+    """Preprocessing of sequence-to-sequence models: sources and targets, for teacher forcing and decoding.
 
     Args:
-        tokenizer: Tokenizer with start, end and padding token, joint for both sides; None for use on token level.
-        sequence_length, truncate: See `Preprocessor`, for sources and targets; a text that is cut keeps its end token.
-        decoder_start_token: The token that decoding starts with. None: the tokenizer's start token. Where it is
-            another, the tokenizer's start token begins the texts of both sides, as in BART: sources are `<s> x </s>`,
-            and targets `<s> y </s>` behind a `</s>` that decoding starts with.
+        tokenizer: Tokenizer with start, end and padding token, for both sides; None for use on token level.
+        sequence_length, truncate: See `Preprocessor`, for sources and targets. A text that is cut keeps its end token.
+        decoder_start_token: The first token of the decoder's input. None for the tokenizer's start token. If it is
+            another token, the texts of both sides begin with the tokenizer's start token, as in BART: sources are
+            `<s> x </s>`, and decoder inputs `</s> <s> y </s>`.
 
     Raises:
         ValueError: If an argument is out of range, or the tokenizer lacks `decoder_start_token`.

@@ -18,15 +18,15 @@ PROBLEMS = ("single_label", "multi_label", "regression")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TextClassifierPreprocessor(WindowedPreprocessor):
-    """Texts, or pairs of texts, with labels or numbers.
+    """Preprocessing of text classification and regression: texts, or pairs of texts, with labels or numbers.
 
-    With a `stride`, a text that does not fit becomes several rows, windows that overlap. In training each has the label
-    of the text; the weights of the windows of a text add up to that of the text.
+    With a `stride`, a text that does not fit becomes several rows, its overlapping windows. In training, each window
+    has the label of the text. The weights of the windows of a text sum to the weight of the text.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
-        labels: The names of the labels, or their number: labels are then 0, 1, ... In a regression the number of values
-            per text.
+        labels: The names of the labels; or their number, for labels 0, 1, ...; or the number of values per text of a
+            regression.
         problem: "single_label", "multi_label" (each label holds or not) or "regression".
         pairs: Whether each row is a pair of texts.
         pair_separators: Number of end tokens between the texts of a pair: 1 in BERT, 2 in RoBERTa.
@@ -144,15 +144,16 @@ class TextClassifierPreprocessor(WindowedPreprocessor):
         return self.labels.weights(weights, "class_weight")
 
     def labels_of(self, values: np.ndarray, threshold: float | Sequence[float] = 0.5) -> list[Any]:
-        """Returns what probabilities, or the values of a regression, say of each row.
+        """Returns the prediction of each row, from probabilities or the values of a regression.
 
         Args:
             values: `(rows, labels)`.
-            threshold: Least probability of a label, of several: one number, or one per label.
+            threshold: With several labels per text, the lowest probability at which a label holds: one number, or one
+                per label.
 
         Returns:
-            Per row the label (its name, or its number where labels have no names), a list of labels, or the values of a
-            regression (one number where there is one).
+            For each row its label (the name, or the number if labels have no names), a list of labels, or the value or
+            values of a regression.
         """
         if self.problem == "regression":
             return values[:, 0].tolist() if len(self.labels) == 1 else values.tolist()

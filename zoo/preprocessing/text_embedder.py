@@ -25,18 +25,18 @@ WITH_SIMILARITIES = ("cosine_regression", "cosent")
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TextEmbedderPreprocessor(EncoderPreprocessor):
-    """Single texts for use, and groups of texts for training: each text is a row of tokens of its own.
+    """Preprocessing of text embedding: single texts for inference, groups of texts for training.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
         objective: "in_batch_negatives": training rows are `(anchor, positive)` or `(anchor, positive, negative, ...)`
-            without targets, ten texts at most. "triplet": `(anchor, positive, negative)` likewise.
+            without targets, at most ten texts. "triplet": `(anchor, positive, negative)` without targets.
             "cosine_regression": `(first, second)` with their similarity from -1 to 1. "cosent": `(first, second)` with
             a similarity on any scale.
-        prompts: What is put before a text, by name: `{"query": "query: ", "document": "passage: "}`.
-        default_prompt: The name of the prompt of a text for which none is named; None for none.
-        training_prompts: The name of the prompt of each text of a training row, None for none; the last one is for all
-            further texts too. Default "query" and "document", where there are both, else `default_prompt`.
+        prompts: Strings that are put before a text, by name: `{"query": "query: ", "document": "passage: "}`.
+        default_prompt: The name of the default prompt; None for none.
+        training_prompts: The name of the prompt of each text of a training row, None for none. The last one is also
+            that of all further texts. Default "query" and "document" if both exist, else `default_prompt`.
         **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`.
 
     Raises:

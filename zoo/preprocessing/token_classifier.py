@@ -35,18 +35,17 @@ from zoo.preprocessing.words import (
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenClassifierPreprocessor(WindowedPreprocessor):
-    """Texts as words with a label each; the first token of a word represents it.
+    """Preprocessing of token classification: texts as words with a label each.
 
-    Each word is split into tokens by itself. A word of which no token reaches the model (nothing but control
-    characters, or cut off by `truncate`) does not count in training. With a `stride`, a text that does not fit becomes
-    several rows, windows that overlap; each word belongs to the window in which its first token has most of its
-    surroundings.
+    Each word is tokenized separately, and its first token represents it. A word without tokens in the model's input
+    (only control characters, or cut off by `truncate`) does not count in training. With a `stride`, a text that does
+    not fit becomes several rows, its overlapping windows. A word belongs to the window in which its first token has the
+    most context on both sides.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
         labels: The names of the labels, or their number.
-        split: How texts that are no lists of words are split: "punctuation", "space" or "kinds", see
-            `split_words`.
+        split: How texts are split into words: "punctuation", "space" or "kinds", see `split_words`.
         **options: `stride`, see `WindowedPreprocessor`; `sequence_length`, `truncate` and `segments`, see
             `EncoderPreprocessor`.
 
@@ -76,7 +75,7 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
 
     @property
     def outside(self) -> int:
-        """Number of the label of words that the model does not see: "O", or the first label where there is no "O"."""
+        """Index of the label of words without tokens in the input: "O", or the first label if there is no "O"."""
         names = self.labels.names or []
         return names.index(OUTSIDE) if OUTSIDE in names else 0
 

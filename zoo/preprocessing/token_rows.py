@@ -9,15 +9,14 @@ import numpy as np
 def map_by_length(
     function: Callable[[np.ndarray], Sequence[Any]], lengths: Sequence[int], batch_size: int
 ) -> list[Any]:
-    """Calls a function on batches of rows of similar length and returns its results in the order of the rows.
+    """Calls a function on batches of rows of similar length, and returns its results in the order of the rows.
 
-    Rows of similar length share a batch, which saves padding. Everything that a task computes for many texts goes
-    through here: `predict`, `generate`, `score`, `embed`.
+    Batches of similar length need less padding. `predict`, `generate`, `score` and `embed` of tasks use this function.
 
     Args:
-        function: From the numbers of the rows of a batch, int64 `(rows,)`, to one result per row: an array or a list.
+        function: Maps the indices of the rows of a batch, int64 `(rows,)`, to one result per row: an array or a list.
         lengths: Number of tokens of each row.
-        batch_size: Most rows of a batch.
+        batch_size: Largest number of rows of a batch.
 
     Returns:
         One result per row.
@@ -38,17 +37,17 @@ def map_by_length(
 
 
 def padded_length(longest: Any, most: int | None = None) -> Any:
-    """Returns the length that a batch is padded to: one of few, so that XLA compiles few programs.
+    """Returns the length that a batch is padded to, one of few, so that XLA compiles few programs.
 
     The lengths are 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160 and so on: multiples of 8 up to 64, then four
-    to each doubling. Above 64 a row grows by less than a quarter; 512 tokens need 20 programs at most.
+    lengths for each doubling. Above 64 a row grows by less than a quarter. Up to 512 tokens need at most 20 programs.
 
     Args:
-        longest: Tokens of the longest row: a Python integer, or an integer tensor of TensorFlow (in a graph).
-        most: Most tokens that the model takes: rows are not padded beyond it. A row that is longer stays as it is.
+        longest: Number of tokens of the longest row: a Python integer, or an integer tensor of TensorFlow (in a graph).
+        most: Largest number of tokens of the model. Rows are not padded beyond it, and longer rows keep their length.
 
     Returns:
-        The length, at least 1: an integer of the kind of `longest`.
+        The length, at least 1: a Python integer or a tensor, like `longest`.
 
     Example:
 
@@ -141,13 +140,13 @@ def checked_weights(sample_weight: Any) -> Any:
 
 
 def add_start_end(ids: Any, start_id: int | None, end_id: int | None, max_length: int | None = None) -> Any:
-    """Returns ragged ids `(batch, None)` with a start token before and an end token behind each row; a graph function.
+    """Returns ragged ids `(batch, None)` with a start token before and an end token after each row; a graph function.
 
     Args:
         ids: Ragged int32 ids `(batch, None)`.
         start_id, end_id: The tokens to add; None adds none.
-        max_length: Longest row, in tokens, the added ones included. Longer rows lose tokens at their right, never the
-            added ones. None cuts nothing.
+        max_length: Largest number of tokens of a row, added tokens included. Longer rows lose tokens on the right,
+            never the added ones. None for no limit.
 
     Raises:
         TypeError: If the ids are not ragged.

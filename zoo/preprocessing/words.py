@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from zoo.preprocessing.rows import as_texts, require_same_length, shorten, string_tensor
+from zoo.tokenizers.tensors import import_tensorflow
 
 OUTSIDE = "O"
 SPLITS = ("punctuation", "space", "kinds")
@@ -20,10 +21,10 @@ class Entity(NamedTuple):
     """A part of a text with a label.
 
     Args:
-        label: What it is, for example "PER".
+        label: The label, for example "PER".
         text: The part of the text.
-        start, end: Its characters are `text[start:end]`; for a text given as words, of these joined by spaces.
-        words: Numbers of its first word and of the one after its last.
+        start, end: The part is `text[start:end]` of the whole text, or of its words joined by spaces.
+        words: Indices of its first word and of the word after its last.
         score: Mean probability of the tags of its words.
     """
 
@@ -40,26 +41,26 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
 
     Args:
         texts: String tensor `(batch,)`.
-        split: "punctuation": at white space, and other characters than letters and digits are words of their own unless
-            they stand singly between these. "space": at white space alone. "kinds": at white space, between letters and
-            digits, and at each other character ("4th" is two words, "1999-05" three).
+        split: "punctuation": at white space; characters other than letters and digits are separate words, unless a
+            single one is between two of these. "space": at white space alone. "kinds": at white space, between letters
+            and digits, and around each other character ("4th" is two words, "1999-05" three).
 
     Returns:
-        `(words, starts, ends)`: ragged `(batch, None)`; starts and ends count bytes, int64. A NUL in a word has become
-        U+0001.
+        `(words, starts, ends)`: ragged `(batch, None)`. Starts and ends are byte offsets, int64. A NUL in a word
+        becomes U+0001.
 
     Example:
 
     >>> split_words(tf.constant(["Otto, the 2nd, met the U.S. envoy."]))[0].to_list()
     [[b'Otto', b',', b'the', b'2nd', b',', b'met', b'the', b'U.S', b'.', b'envoy', b'.']]
     """
-    import tensorflow as tf
-    import tensorflow_text as tf_text
+    tf = import_tensorflow()
+    from tensorflow_text import regex_split_with_offsets
 
     piece = _PATTERNS[split]
     # the splitting operation ends a text at NUL, which is a control character like others here
     texts = tf.strings.regex_replace(texts, r"\x00", "\x01")
-    words, starts, ends = tf_text.regex_split_with_offsets(texts, rf"\s+|{piece}", piece)
+    words, starts, ends = regex_split_with_offsets(texts, rf"\s+|{piece}", piece)
     # what no pattern matches (bytes that are not UTF-8) stands between two matches
     is_word = tf.strings.regex_full_match(words.values, r"\s*")
     keep = words.with_values(~is_word)
@@ -101,9 +102,9 @@ def span_tags(
     name: str = "spans",
     texts_name: str = "texts",
 ) -> list[list[str]]:
-    """Returns the BIO tags of the words of texts in which spans of characters have labels; eager.
+    """Returns the BIO tags of the words of texts, from labelled spans of characters; eager.
 
-    A word that a span covers in part is tagged as a whole.
+    A word that a span covers partly is tagged as a whole.
 
     Args:
         texts: The texts.
@@ -113,8 +114,8 @@ def span_tags(
         name, texts_name: Names of the arguments, for errors.
 
     Raises:
-        TypeError, ValueError: If there are not as many rows, a span lies outside its text, overlaps another, holds no
-            word or shares one with another, naming it.
+        TypeError, ValueError: If texts and spans differ in number; if a span is outside its text, overlaps another
+            span, contains no word, or shares a word with another span. The message names the span.
 
     Example:
 
@@ -231,7 +232,7 @@ def decode_bio(tags: Sequence[str]) -> list[tuple[str, int, int]]:
         `(label, start, end)` per entity, in order: words `start` to `end - 1`.
 
     Raises:
-        ValueError: If a tag is none of these, naming its position.
+        ValueError: If a tag has another form. The message names its position.
 
     Example:
 

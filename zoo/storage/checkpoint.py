@@ -24,10 +24,10 @@ class TensorFiles:
     """The tensors of a directory by name, read one at a time.
 
     Args:
-        shapes: Shape of each tensor.
-        read: Returns a tensor.
-        source: The file that has them all or says where they are, for errors.
-        owner: The file that each is in, for errors; left out where `source` has them all.
+        shapes: Shape of each tensor, by name.
+        read: Function that returns the tensor of a name.
+        source: The file with all tensors or their index, for errors.
+        owner: The file of each tensor, for errors; left out if `source` has all tensors.
     """
 
     def __init__(
@@ -47,10 +47,10 @@ class TensorFiles:
         return self._owner.get(name, self.source)
 
     def renamed(self, names: Mapping[str, str]) -> "TensorFiles":
-        """Returns the same tensors by other names.
+        """Returns the same tensors under other names.
 
         Args:
-            names: Names here by the new names.
+            names: Present names by new names.
         """
         shapes = {new: self.shapes[name] for new, name in names.items()}
         owner = {new: self.file_of(name) for new, name in names.items()}
@@ -76,14 +76,14 @@ def read_config_file(directory: Path) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
-    """Opens the safetensors files of a directory: the single one where there is one, else those that an index names.
+    """Opens the safetensors files of a directory: the single file if there is one, else the files of an index.
 
     Args:
         directory: The directory.
 
     Raises:
-        ValueError: If there are none, one is missing or damaged, or they do not fit the index. Pickled weights are
-            never read.
+        ValueError: If there are no files, if one is missing or damaged, or if they do not fit the index. Pickled
+            weights are never read.
     """
     with contextlib.ExitStack() as stack:
         files, owner, shapes = {}, {}, {}
@@ -116,7 +116,7 @@ def open_tensor_file(path: Path) -> Iterator[TensorFiles]:
         path: The file.
 
     Raises:
-        ValueError: If there is none, or it is damaged. Pickled weights are never read.
+        ValueError: If the file does not exist or is damaged. Pickled weights are never read.
     """
     _require_safetensors(path)
     with contextlib.closing(MappedTensors(path)) as file:

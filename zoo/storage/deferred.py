@@ -6,12 +6,10 @@ from typing import Any
 
 import keras
 import numpy as np
-
-# The list of variables that Keras would give initial values at any later call of a layer has no public name.
-from keras.src.backend.common import global_state
 from tqdm import tqdm
 
-_WAITING = "uninitialized_variables"
+from layers.keras_internals import has_value, initialize, new_variables, overwrite, stateless_scope
+
 # what takes less is over before one has read a line
 _SECONDS_WITHOUT_BAR = 2
 
@@ -21,16 +19,16 @@ class _Made(list):
 
     def __init__(self) -> None:
         super().__init__()
-        self._trainable: dict[int, bool] = {}
+        self._could_train: dict[int, bool] = {}
 
     def append(self, variable: keras.Variable) -> None:
         super().append(variable)
-        self._trainable[id(variable)] = variable.trainable
+        self._could_train[id(variable)] = variable.trainable
 
     def take_over(self, others: "_Made", variables: Iterable[keras.Variable]) -> None:
         """Adds variables of another list."""
         self.extend(variables)
-        self._trainable |= others._trainable
+        self._could_train |= others._could_train
 
     @contextlib.contextmanager
     def as_made(self, variable: keras.Variable) -> Iterator[None]:
@@ -39,7 +37,7 @@ class _Made(list):
         TensorFlow's gradient tape never sees a variable whose value was made while it could not be trained. A weight
         that low-rank updates have frozen in the meantime must train when these are taken away.
         """
-        now, variable.trainable = variable.trainable, self._trainable.get(id(variable), variable.trainable)
+        now, variable.trainable = variable.trainable, self._could_train.get(id(variable), variable.trainable)
         try:
             yield
         finally:
@@ -61,13 +59,12 @@ class Deferred(keras.StatelessScope):
 
     def add_update(self, update: tuple[keras.Variable, Any]) -> None:
         variable, value = update
-        if variable._value is None:
+        if not has_value(variable):
             with self.variables.as_made(variable):
-                variable._initialize(value)
-            variable._initializer = None
+                initialize(variable, value)
             self._show(variable)
         else:
-            variable._direct_assign(value)
+            overwrite(variable, value)
 
     def _show(self, variable: keras.Variable) -> None:
         if self._bar is None:
@@ -111,13 +108,13 @@ def deferred(label: str = "weights") -> Iterator[Deferred]:
     """
     with _collected(Deferred(label)) as scope:
         yield scope
-    left = [variable for variable in scope.variables if variable._value is None]
+    left = [variable for variable in scope.variables if not has_value(variable)]
     if isinstance(scope.original_scope, Deferred):
         scope.original_scope.variables.take_over(scope.variables, left)
         return
     for variable in left:
         with scope.variables.as_made(variable):
-            variable._deferred_initialize()
+            initialize(variable)
 
 
 @contextlib.contextmanager
@@ -161,7 +158,7 @@ def give(variable: keras.Variable, value: np.ndarray) -> None:
         variable: The variable.
         value: Its value, of its shape.
     """
-    scope = global_state.get_global_attribute("stateless_scope")
+    scope = stateless_scope()
     if isinstance(scope, _PassedOn):
         scope.add_update((variable, value))
     else:
@@ -170,14 +167,11 @@ def give(variable: keras.Variable, value: np.ndarray) -> None:
 
 @contextlib.contextmanager
 def _collected(scope: Deferred) -> Iterator[Deferred]:
-    before = global_state.get_global_attribute(_WAITING)
-    global_state.set_global_attribute(_WAITING, scope.variables)
     try:
-        with scope:
+        with new_variables(scope.variables), scope:
             yield scope
     finally:
         scope.close()
-        global_state.set_global_attribute(_WAITING, [] if before is None else before)
 
 
 def _bytes_of(variable: keras.Variable) -> int:

@@ -9,12 +9,12 @@ MOST_CHARACTERS = 200
 
 
 def quote(value: Any, most: int = MOST_CHARACTERS, plain: bool = False) -> str:
-    """Returns a value as it is shown in an error, cut where it is long.
+    """Returns the text that shows a value in an error message. Long values are cut.
 
     Args:
         value: The value.
-        most: Number of characters that are shown.
-        plain: Whether `value` is text that is shown without quotation marks.
+        most: Largest number of characters to show.
+        plain: Whether `value` is text to show without quotation marks.
 
     Example:
 
@@ -32,11 +32,11 @@ def quote(value: Any, most: int = MOST_CHARACTERS, plain: bool = False) -> str:
 
 
 def quote_key(key: str, most: int = MOST_CHARACTERS // 2) -> str:
-    """Returns a key of a file as it is shown in an error: as it is, with quotation marks where it could not be seen.
+    """Returns the text that shows a key of a file in an error message, in quotation marks if it would be invisible.
 
     Args:
-        key: The key: empty, with control characters, or millions of characters long where somebody wants it so.
-        most: Number of characters that are shown.
+        key: The key, which may be empty, very long, or contain control characters.
+        most: Largest number of characters to show.
 
     Example:
 
@@ -55,13 +55,13 @@ def _representation(value: Any) -> str:
 
 @contextlib.contextmanager
 def naming(source: str | os.PathLike) -> Iterator[None]:
-    """Errors about values that are raised inside name a file.
+    """A context in which errors about values name a file.
 
     Args:
         source: The file.
 
     Raises:
-        ValueError: What was raised inside, with the file in its message, cut where it is long.
+        ValueError: The error raised inside, with the file in its message. Long messages are cut.
 
     Example:
 

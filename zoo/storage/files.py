@@ -110,16 +110,16 @@ def workplace(folder: Path, name: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Gives a temporary path; what was written there takes the place of `path` if the block succeeds.
+    """A context with a temporary path, which replaces `path` if the block succeeds.
 
-    A file replaces an earlier one in one step. A folder must not exist before. Of several processes that train together
-    the first one writes; what the others write here is thrown away.
+    A file replaces an earlier one in one step. A folder must not exist before. If several processes train together,
+    only the first one writes; what the others write is discarded.
 
     Args:
-        path: File or folder that shall come into being.
+        path: File or folder to create.
 
     Raises:
-        OSError: With a message that says what is unharmed, if writing fails.
+        OSError: If writing fails. The message says what is intact.
 
     Example:
 
@@ -152,7 +152,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Removes a file or folder that may be absent. A folder gets another name first, so that no half is ever found.
+    """Removes a file or folder that may be absent. A folder is renamed first, so that it is never found incomplete.
 
     Args:
         path: The file or folder.
@@ -166,11 +166,11 @@ def remove(path: Path) -> None:
 
 
 def remove_incomplete(folder: Path, name: str | None = None) -> None:
-    """Removes what killed processes left half written in a folder, and nothing that another process is writing.
+    """Removes incomplete files that killed processes left in a folder, but none that another process is writing.
 
     Args:
         folder: The folder.
-        name: What they wrote; None for anything.
+        name: Name of the file or folder that they were writing; None for any.
     """
     for place in places(folder, name):
         with abandoned(place) as is_free:
@@ -210,11 +210,11 @@ def write_text_atomically(path: str | os.PathLike, text: str) -> None:
     """Writes a text file completely or not at all.
 
     Args:
-        path: File to write; its folder is made if it does not exist.
-        text: New content, written as UTF-8 with line ends as they are.
+        path: File to write. Its folder is created if it does not exist.
+        text: New content, written as UTF-8 with unchanged line ends.
 
     Raises:
-        OSError: If the disk is full or the file cannot be written; an earlier file of that name is unharmed.
+        OSError: If the disk is full or the file cannot be written. An earlier file of that name is intact.
 
     Example:
 

@@ -30,19 +30,19 @@ _SECONDS_OF_A_SWITCH = 10
 
 @contextlib.contextmanager
 def replace_folder(directory: str | os.PathLike, may_replace: Callable[[Path], bool], what: str) -> Iterator[Path]:
-    """Gives a new folder that takes the place of `directory` when the block ends without an error.
+    """A context with a new folder, which replaces `directory` when the block ends without an error.
 
-    Whatever stops the writing (an error, a full disk, a kill), what was there before stays good. In the worst case, a
-    kill between the two renames, `recover` puts it back. Of several writers the last one wins. Of several processes
-    that train together the first one writes; what the others write here is thrown away.
+    An error, a full disk or a kill leaves the old directory intact. After a kill between the two renames, `recover`
+    restores it. If there are several writers, the last one wins. If several processes train together, only the first
+    one writes; what the others write is discarded.
 
-    The working directory and mounted directories cannot be renamed: their files are replaced one by one, and a kill
-    while that is done leaves some of both.
+    The working directory and mounted directories cannot be renamed, so their files are replaced one by one. A kill
+    meanwhile leaves a mixture of old and new files.
 
     Args:
-        directory: What is to be written.
-        may_replace: Whether an existing directory that is not empty is one of those that this replaces.
-        what: What such a directory is called in the error.
+        directory: The directory to write.
+        may_replace: Function that tells whether an existing directory that is not empty may be replaced.
+        what: Name of such directories in the error message.
 
     Raises:
         FileExistsError: If the directory exists, is not empty and may not be replaced.
@@ -174,14 +174,14 @@ def recover(directory: str | os.PathLike) -> None:
 
 
 def read_one_version(directory: str | os.PathLike, read: Callable[[], T]) -> T:
-    """Returns what is read from a folder that `replace_folder` may replace meanwhile: all of one version.
+    """Returns the result of reading one version of a folder that `replace_folder` may replace meanwhile.
 
     Args:
         directory: The folder.
-        read: Reads it.
+        read: Function that reads the folder.
 
     Raises:
-        Exception: What `read` raises while the folder stays the same.
+        Exception: The error of `read`, if the folder has not changed meanwhile.
     """
     directory = absolute(directory)
     for _ in range(20):

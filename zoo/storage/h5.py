@@ -12,6 +12,7 @@ from typing import Any
 
 import h5py
 
+from layers.keras_internals import sublayers
 from zoo.storage import h5_sizes
 from zoo.storage.deferred import give
 
@@ -36,18 +37,19 @@ class H5Weights:
 
     @property
     def elements(self) -> int:
-        """How many numbers it holds."""
+        """Number of entries of all tensors."""
         return sum(map(math.prod, self.shapes.values()))
 
     def check_shapes(self, model: Any, source: str) -> None:
-        """Checks that the file has a tensor for each weight, before any of them is read.
+        """Checks that the file has a tensor for each weight, without reading any.
 
         Args:
-            model: A built Keras model; its weights need no values.
-            source: The file of the configuration, for the error.
+            model: A built Keras model. Its weights need no values.
+            source: The file of the configuration, for the error message.
 
         Raises:
-            ValueError: If one has none; the message names it and its shape, and those of the file that are left.
+            ValueError: If a weight has no tensor. The message names it with its shape, and the unused tensors of the
+                file.
         """
         left: dict[tuple[int, ...], list[str]] = {}
         for name, shape in self.shapes.items():
@@ -65,13 +67,13 @@ class H5Weights:
             raise ValueError(f"{self.path} does not fit {source}:\n  " + "\n  ".join(lines))
 
     def load_into(self, model: Any) -> None:
-        """Gives a model its weights, large tables first: Keras holds several copies of what it reads.
+        """Loads the weights into a model, large tables first, because Keras holds several copies of what it reads.
 
         Args:
             model: A built Keras model.
 
         Raises:
-            ValueError: If they do not fit the model; the message names the file.
+            ValueError: If the weights do not fit the model. The message names the file.
         """
         try:
             model.load_weights(self.path, objects_to_skip=self._read_largest(model))
@@ -84,8 +86,8 @@ class H5Weights:
         needed = collections.Counter(tuple(weight.shape) for weight in model.weights)
         unique = {shape: name for name, shape in self.shapes.items() if names[shape] == needed[shape] == 1}
         large, tables = self.elements / _LARGE_SHARE, {}
-        for layer in model._flatten_layers():
-            if len(layer.weights) == 1 and not list(layer._flatten_layers(include_self=False)):
+        for layer in sublayers(model):
+            if len(layer.weights) == 1 and not sublayers(layer, include_self=False):
                 shape = tuple(layer.weights[0].shape)
                 if shape in unique and math.prod(shape) >= large:
                     tables[unique[shape]] = layer
@@ -100,15 +102,15 @@ class H5Weights:
 
 
 def open_h5(path: Path, is_own: bool = False) -> H5Weights:
-    """Looks over an HDF5 file of weights; first in another process, unless this one has written the file.
+    """Checks an HDF5 file of weights, first in a child process unless this process wrote the file.
 
     Args:
         path: The file.
-        is_own: Whether this process has written it. What others wrote may be made to break the HDF5 library.
+        is_own: Whether this process wrote it. Other files may be made to crash the HDF5 library.
 
     Raises:
-        ValueError: If it is damaged, or holds more than plain numbers: links to other files, objects, texts, numbers
-            that it declares and does not hold. The message names file and entry.
+        ValueError: If the file is damaged, or holds something other than plain numbers: links to other files, objects,
+            texts, or numbers that are declared but missing. The message names file and entry.
 
     Example:
 

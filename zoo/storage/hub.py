@@ -41,21 +41,22 @@ _CAUSES = {
 
 
 class HubError(OSError):
-    """A model of the hub that could not be fetched, or not be put there."""
+    """A model could not be fetched from the hub, or not be uploaded."""
 
 
 def fetch(address: str) -> Path:
-    """Returns the directory of a model of the hub, fetched if it is not there yet.
+    """Returns the local directory of a model on the hub, which is fetched if needed.
 
-    `huggingface_hub` keeps it in its cache; with the environment variable `HF_HUB_OFFLINE=1` it takes it from there
-    without asking. Only configurations, tokenizers and safetensors files, or those of a preset, are fetched.
+    `huggingface_hub` keeps it in its cache. With the environment variable `HF_HUB_OFFLINE=1` only the cache is used.
+    Only configurations, tokenizers and safetensors files, or the files of a preset, are fetched.
 
     Args:
-        address: `hf://owner/name`, with `@revision` behind it for a branch, tag or commit.
+        address: `hf://owner/name`, or `hf://owner/name@revision` for a branch, tag or commit.
 
     Raises:
         ValueError: If the address has another form.
-        HubError: If there is no such model, it needs an agreement, or it is not in the cache and there is no network.
+        HubError: If there is no such model, if it needs an agreement, or if it is not in the cache and there is no
+            network.
         ImportError: If `huggingface_hub` is not installed.
 
     Example:
@@ -76,24 +77,24 @@ def fetch(address: str) -> Path:
 
 
 def push(folder: Path, address: str, *, private: bool | None = None, message: str = "Upload model") -> str:
-    """Puts the files of a folder into a model of the hub, in one commit.
+    """Uploads the files of a folder to a model on the hub, in one commit.
 
-    Weights, tokenizers and settings of a model that is there already, and that the folder has not, are removed by the
-    same commit; other files stay.
+    The commit also removes weights, tokenizers and settings of an existing model that the folder does not have. Other
+    files are kept.
 
     Args:
         folder: The folder.
-        address: `owner/name`, or `hf://owner/name`, with `@revision` behind it for a branch. It is made if there is
-            none.
-        private: Whether a new model is private; None for what the owner's account says.
-        message: The first line of the commit.
+        address: `owner/name` or `hf://owner/name`, with `@revision` at the end for a branch. The repository is created
+            if it does not exist.
+        private: Whether a new repository is private; None for the default of the owner's account.
+        message: First line of the commit message.
 
     Returns:
-        `hf://owner/name@commit`, which `fetch` takes.
+        `hf://owner/name@commit`, an address for `fetch`.
 
     Raises:
         ValueError: If the address has another form.
-        HubError: If the hub does not take it.
+        HubError: If the upload fails.
         ImportError: If `huggingface_hub` is not installed.
 
     Example:

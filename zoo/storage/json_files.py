@@ -32,8 +32,8 @@ def read_json(path: str | os.PathLike, most_bytes: int = MOST_BYTES, most_values
         most_values: As for `parse_json`.
 
     Raises:
-        ValueError: If it is larger, no JSON, no object, or not plain, see `parse_json`.
-        FileNotFoundError: If there is none.
+        ValueError: If the file is larger, is not JSON or not an object, or breaks a limit of `parse_json`.
+        FileNotFoundError: If the file does not exist.
 
     Example:
 
@@ -52,8 +52,8 @@ def read_bytes(path: str | os.PathLike, most_bytes: int) -> bytes:
         most_bytes: Largest size that is read.
 
     Raises:
-        ValueError: If it is larger, or not an ordinary file.
-        FileNotFoundError: If there is none.
+        ValueError: If the file is larger, or not an ordinary file.
+        FileNotFoundError: If the file does not exist.
     """
     path = Path(path)
     if not path.exists():
@@ -72,12 +72,12 @@ def parse_json(content: bytes, source: str, most_values: int | None = None) -> A
 
     Args:
         content: The text in UTF-8.
-        source: Where it is from, for errors.
-        most_values: How many values it may hold, commas in texts counted, too; None for 8 million.
+        source: Name of the file, for errors.
+        most_values: Largest number of values, including commas in texts; None for 8 million.
 
     Raises:
-        ValueError: If it is no JSON; or not plain: nested more than 32 deep, millions of values, a key twice in one
-            object, a number that is not finite, a surrogate without its other half. The message names source and key.
+        ValueError: If the text is not JSON, is nested more than 32 deep, has too many values, has a key twice in one
+            object, a number that is not finite, or an unpaired surrogate. The message names source and key.
 
     Example:
 

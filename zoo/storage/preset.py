@@ -43,9 +43,9 @@ class Preset:
 
     Args:
         path: Its `config.json`.
-        description: What that says.
-        weights: The weights; None where they were not asked for.
-        tokenizer: The files of the tokenizer; None where the task has none.
+        description: The content of `config.json`.
+        weights: The weights; None if they were not asked for.
+        tokenizer: The files of the tokenizer; None if the task has no tokenizer.
     """
 
     path: Path
@@ -62,20 +62,20 @@ def write_preset(
 ) -> None:
     """Writes a preset directory, whole or not at all.
 
-    The directory holds `config.json`, `model.weights.h5` and, where the task has a tokenizer, `tokenizer/`. Where a
-    saved model is replaced, the names of its parts are taken: those of the new one then have a number. Other files in
-    the directory are left alone. Readers and other writers are not disturbed; the last writer wins.
+    The directory holds `config.json`, `model.weights.h5` and, if the task has a tokenizer, `tokenizer/`. If a saved
+    model is replaced, the names of the new parts have a number, because the old names are in use. Other files in the
+    directory are kept. Readers and other writers are not disturbed, and the last writer wins.
 
     Args:
-        directory: Where to. A saved model in it is replaced.
-        description: What `config.json` says.
-        save_weights: Writes the weights to a file, whose name ends in `.weights.h5`.
+        directory: The directory to write. A saved model in it is replaced.
+        description: The content of `config.json`.
+        save_weights: Writes the weights to a file whose name ends in `.weights.h5`.
         save_tokenizer: Writes the tokenizer to a folder.
 
     Raises:
-        FileExistsError: If there is a file of this name, or a directory with a `config.json` that is not of a saved
+        FileExistsError: If there is a file of this name, or a directory whose `config.json` is not that of a saved
             model.
-        OSError: If something cannot be written; what was saved before is unharmed.
+        OSError: If something cannot be written. The previous model is intact.
     """
     directory = Path(os.path.abspath(directory))
     _require_free(directory)
@@ -162,14 +162,14 @@ def _require_free(directory: Path) -> None:
 
 @contextlib.contextmanager
 def open_preset(directory: str | os.PathLike, weights: bool = True) -> Iterator[Preset]:
-    """Opens what `write_preset` wrote: one version, which stays there until the block ends.
+    """A context with one version of a preset directory, which is kept until the block ends.
 
     Args:
         directory: The directory.
-        weights: Whether to look at the weights, too.
+        weights: Whether to open the weights too.
 
     Raises:
-        ValueError: If the directory is no saved model, or a file is not the one that was saved.
+        ValueError: If the directory is not a saved model, or a file is not the one that was saved.
         FileNotFoundError: If a file is missing.
 
     Example:

@@ -23,7 +23,7 @@ _PART = re.compile(r"model(-[0-9a-f]{8})?\.weights\.h5|tokenizer(-[0-9a-f]{8})?"
 
 @dataclasses.dataclass(frozen=True)
 class PresetDescription:
-    """What a task says about itself in `config.json` of a preset directory.
+    """The description of a task in `config.json` of a preset directory.
 
     Args:
         task: Name of the task.
@@ -67,7 +67,7 @@ def read_description(directory: str | os.PathLike) -> PresetDescription:
         directory: The directory.
 
     Raises:
-        ValueError: If the file is missing, is not JSON, is of another format version, or a value is not of its type.
+        ValueError: If the file is missing, is not JSON, has another format version, or a value has a wrong type.
     """
     return read_preset_file(Path(directory))[0]
 

@@ -14,18 +14,18 @@ _MOST_SHOWN = 12
 
 
 class Reader:
-    """Reads one kind of models. A subclass defines all methods and is registered with `register_reader`.
+    """Base class of readers of one kind of models. A subclass defines all methods; `register_reader` registers it.
 
-    `source` is what `find_reader` returned: a path, or for a reader of names the name as it was given.
+    `source` is the path that `find_reader` returned, or the given name for a reader of names.
 
     Attributes:
-        looks_for: What it knows its models by, in words.
+        looks_for: Description of the files by which it recognises its models, for error messages.
     """
 
     looks_for: ClassVar[str]
 
     def hint(self, name: str) -> str:
-        """Returns what might have been meant by a name that nobody knows; nothing by default.
+        """Returns a suggestion for an unknown name; an empty one by default.
 
         Args:
             name: The name.
@@ -33,10 +33,10 @@ class Reader:
         return ""
 
     def accepts(self, source: Path) -> bool:
-        """Whether something is a model of this kind.
+        """Returns whether a path is a model of this kind.
 
         Args:
-            source: A path, of a file, a directory, or nothing.
+            source: A path of a file or directory, which may not exist.
         """
         raise NotImplementedError
 
@@ -44,7 +44,7 @@ class Reader:
         """Returns the name of the task that a model was saved as.
 
         Raises:
-            ValueError: If its files do not say.
+            ValueError: If its files do not name a task.
         """
         raise NotImplementedError
 
@@ -98,11 +98,11 @@ class Reader:
 
 
 def register_reader(reader: Reader, last: bool = False) -> None:
-    """Adds a reader.
+    """Registers a reader.
 
     Args:
         reader: The reader.
-        last: Whether it is asked after those that are not: what it accepts may be something more special.
+        last: Whether it is asked after the others, because it accepts models that are theirs.
     """
     if last:
         _READERS.append(reader)
@@ -111,14 +111,14 @@ def register_reader(reader: Reader, last: bool = False) -> None:
 
 
 def find_reader(preset: str | os.PathLike) -> tuple[Reader, Path]:
-    """Returns who reads a model, and where it is.
+    """Returns the reader of a model, and the path of the model.
 
     Args:
         preset: A directory or file, `hf://owner/name` for a model of the hub, or a name. The model of a run is found in
             the folder of the run.
 
     Raises:
-        ValueError: If nobody knows it, naming what was looked for.
+        ValueError: If no reader accepts it. The message names what they look for.
     """
     name = os.fspath(preset)
     path = fetch(name) if name.startswith(PREFIX) else settled(name)

@@ -76,11 +76,11 @@ def file_inside(directory: Path, name: str, key: str) -> Path:
 
     Args:
         directory: The folder of both.
-        name: What the other file calls it.
-        key: File and key of the name, for the error.
+        name: The name in the other file.
+        key: File and key of the name, for the error message.
 
     Raises:
-        ValueError: If it is no plain name, or there is no such file.
+        ValueError: If it is not a plain name, or there is no such file.
     """
     if not is_plain(name) or not (directory / name).is_file():
         raise ValueError(f"{key} must be the name of a file in {directory}, got {quote(name)}.")
@@ -91,12 +91,12 @@ def folder_inside(directory: Path, name: str, key: str) -> Path:
     """Returns the path of a folder that a file names.
 
     Args:
-        directory: The folder that it is in.
-        name: What the file calls it.
-        key: File and key of the name, for the error.
+        directory: The parent folder.
+        name: The name in the file.
+        key: File and key of the name, for the error message.
 
     Raises:
-        ValueError: If it is no plain name, there is no such folder, or it is a link to elsewhere.
+        ValueError: If it is not a plain name, there is no such folder, or it is a link to another place.
     """
     path = directory / name if is_plain(name) else None
     # files may be links, those of the hub's cache are; folders there never are

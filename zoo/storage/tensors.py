@@ -50,16 +50,16 @@ _ENTRY = ["data_offsets", "dtype", "shape"]
 
 
 def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[str, str] | None = None) -> None:
-    """Writes a safetensors file, one tensor at a time, so that a second copy of all weights is never held.
+    """Writes a safetensors file, one tensor at a time, so that there is never a second copy of all weights.
 
     Args:
-        path: File to write; of several processes the first one writes it, and all must call this.
+        path: File to write. Of several processes the first one writes it, but all must call this function.
         tensors: NumPy arrays, backend tensors or Keras variables by name.
         metadata: Strings for the header.
 
     Raises:
         OSError: If the disk is full or the file cannot be written.
-        ValueError: For a dtype that the format lacks.
+        ValueError: If the format does not support a dtype.
 
     Example:
 
@@ -99,7 +99,7 @@ def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[s
 
 
 def dtype_name(tensor: Any) -> str:
-    """Dtype of an array, tensor or variable as Keras writes it, such as "float32"."""
+    """Returns the dtype of an array, tensor or variable as Keras writes it, such as "float32"."""
     dtype = tensor.dtype
     return getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
 
@@ -191,7 +191,7 @@ def open_tensors(path: Path) -> Iterator[safetensors.safe_open]:
 
     Raises:
         ValueError: If the file is damaged.
-        FileNotFoundError: If there is none.
+        FileNotFoundError: If the file does not exist.
 
     Example:
 
@@ -248,7 +248,7 @@ class MappedTensors:
 
 
 def name_variables(variables: Iterable, prefix: str = "") -> dict[str, object]:
-    """Names for variables: their paths, numbered where several have the same.
+    """Returns variables by name: their paths, with a number if several have the same path.
 
     Args:
         variables: Keras variables.
@@ -282,21 +282,21 @@ def _without_automatic_numbers(names: Iterable[str]) -> dict[str, str]:
 
 
 def match_variables(path: Path, named: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Finds the tensor in a file for each variable, and checks that none is left over on either side.
+    """Returns the name of the tensor in a file for each variable, and checks that none is left over on either side.
 
-    Names are compared exactly first. If they differ, the numbers that Keras adds to names within a process are left
-    out, and the order decides among equal names.
+    Names are compared exactly first. If they differ, the numbers that Keras adds to names within a process are ignored,
+    and the order decides among equal names.
 
     Args:
         path: Safetensors file.
         named: Keras variables by name.
-        prefix: Only the tensors whose names begin with it are looked at.
+        prefix: Only tensors whose names begin with this prefix are used.
 
     Returns:
         The names of the tensors by the names of the variables.
 
     Raises:
-        ValueError: If variables are missing on either side or differ in shape or dtype; the message lists them.
+        ValueError: If variables are missing on either side, or differ in shape or dtype. The message lists them.
 
     Example:
 
@@ -330,12 +330,12 @@ def match_variables(path: Path, named: Mapping[str, object], prefix: str = "") -
 
 
 def read_variables(path: Path, named: Mapping[str, object], prefix: str = "") -> None:
-    """Gives variables the values in a file, matched by `match_variables`.
+    """Loads the values of variables from a file, matched by `match_variables`.
 
     Args:
         path: Safetensors file.
         named: Keras variables by name.
-        prefix: Only the tensors whose names begin with it are looked at.
+        prefix: Only tensors whose names begin with this prefix are used.
 
     Raises:
         ValueError: If file and variables do not fit. No variable is changed then.

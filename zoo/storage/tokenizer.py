@@ -50,10 +50,10 @@ class TokenizerFiles:
     Args:
         path: Its `tokenizer.json`.
         kind: The registered name of the tokenizer class.
-        config: Its choices.
+        config: Its configuration.
         files: Content of each vocabulary file by its logical name, such as `"sentencepiece.model"`.
-        names: Their names in the directory.
-        sha256: SHA-256 of `tokenizer.json`, which has those of the other files.
+        names: Names of these files in the directory.
+        sha256: SHA-256 of `tokenizer.json`, which contains those of the other files.
     """
 
     path: Path
@@ -65,20 +65,20 @@ class TokenizerFiles:
 
 
 def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files: dict[str, bytes]) -> None:
-    """Writes a tokenizer so that a reader finds the old one or the new one whole, never a mixture.
+    """Writes a tokenizer. A reader always finds either the old one or the new one, never a mixture.
 
-    The vocabulary files carry a part of their SHA-256 in their names, so new ones never overwrite those of a tokenizer
-    that is there already. Replacing `tokenizer.json`, one rename, is the moment of change. Vocabulary files of no
-    tokenizer, which a killed writer has left, are removed then. Other files in `directory` are left alone.
+    The names of vocabulary files contain a part of their SHA-256, so new files never overwrite those of an existing
+    tokenizer. Renaming `tokenizer.json` switches to the new tokenizer. Vocabulary files that a killed writer left are
+    then removed. Other files in `directory` are kept.
 
     Args:
-        directory: Made if missing.
+        directory: The directory, created if it does not exist.
         kind: The registered name of the tokenizer class.
-        config: Its choices, as JSON can hold them.
+        config: Its configuration, as JSON values.
         files: Content of each vocabulary file by its logical name, such as `"sentencepiece.model"`.
 
     Raises:
-        OSError: The directory can't be made or written, for example on a full disk. What was there stays good.
+        OSError: The directory cannot be created or written, for example on a full disk. The old tokenizer is intact.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ def to_dataclass(cls: type[T], values: Any, name: str, others: bool = False) -> 
             `list[...]`, `Sequence[...]`, `tuple[...]`, `Literal[...]`, dataclasses, and unions of these.
         values: The object.
         name: File and key of the object, for errors, for example `"tokenizer.json: model"`.
-        others: Whether the object may have keys that the dataclass lacks; they are left out.
+        others: Whether the object may have keys that the dataclass does not have. They are ignored.
 
     Raises:
         ValueError: If a key is missing, unknown, or has a value of another type. The message names file and key.

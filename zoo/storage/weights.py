@@ -27,7 +27,7 @@ def save_weights(path: str | Path, model: keras.Model, metadata: dict[str, str] 
         metadata: Strings for the header of the file.
 
     Raises:
-        OSError: If the file cannot be written; an earlier file of that name is unharmed.
+        OSError: If the file cannot be written. An earlier file of that name is intact.
 
     Example:
 
@@ -38,14 +38,14 @@ def save_weights(path: str | Path, model: keras.Model, metadata: dict[str, str] 
 
 
 def load_weights(path: str | Path, model: keras.Model) -> None:
-    """Gives a model the weights of a file that `save_weights` wrote.
+    """Loads the weights of a model from a file that `save_weights` wrote.
 
     Args:
         path: Safetensors file.
         model: Built model.
 
     Raises:
-        ValueError: If the file is damaged or the weights differ in names, shapes or dtypes; all are listed.
+        ValueError: If the file is damaged, or the weights differ in names, shapes or dtypes. The message lists all.
         FileNotFoundError: If there is no such file.
 
     Example:
@@ -56,18 +56,18 @@ def load_weights(path: str | Path, model: keras.Model) -> None:
 
 
 def average_weights(paths: Sequence[str | Path], model: keras.Model) -> None:
-    """Gives a model the mean of the weights in several files.
+    """Sets the weights of a model to the mean of the weights in several files.
 
-    Sums are taken in float64, one variable at a time, so memory is needed for one variable only. Variables that are
-    not floating point get the value in the last file.
+    Sums are computed in float64, one variable at a time, so the extra memory is that of one variable. Variables that
+    are not floating point get the value in the last file.
 
     Args:
         paths: Safetensors files written by `save_weights`, such as `CheckpointAveraging.paths`.
         model: Built model.
 
     Raises:
-        ValueError: If `paths` is empty, a file is damaged or does not fit the model, or the model has low-rank updates
-            and there are several files; the model is unchanged then.
+        ValueError: If `paths` is empty, if a file is damaged or does not fit the model, or if the model has low-rank
+            updates and there are several files. The model is not changed then.
         FileNotFoundError: If a file is missing.
 
     Example:

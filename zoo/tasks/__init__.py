@@ -1,4 +1,4 @@
-"""Tasks: a backbone with its tokenizer, doing one job on texts."""
+"""Tasks: a backbone with its tokenizer for one job on texts."""
 
 from zoo.tasks import adapted as _adapted  # noqa: F401  (registers its reader)
 from zoo.tasks import saved as _saved  # noqa: F401  (registers its readers)

@@ -1,4 +1,4 @@
-"""Adapting a trained task cheaply: low-rank updates (LoRA) and weights of 8 or 4 bits, with reports of it."""
+"""Adaptation of a trained task: low-rank updates (LoRA) and weights of 8 or 4 bits, with reports."""
 
 import dataclasses
 import functools
@@ -13,6 +13,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from layers.keras_internals import sublayers
 from zoo.backbones.adapter_targets import choose_layers
 from zoo.backbones.adapters import DEFAULT_TARGETS, LoraReport, size_of
 from zoo.backbones.backbone import Backbone, quick_collection, require_quantization_mode
@@ -36,10 +37,10 @@ class QuantizationReport:
     """The result of `quantize`: layers, and bytes before and after.
 
     Args:
-        mode: The mode.
-        layers: Paths of the layers with quantized weights.
-        bytes_before: Size of all weights before.
-        bytes_after: Size of all weights now.
+        mode: The quantization mode.
+        layers: Paths of the quantized layers.
+        bytes_before: Size of all weights before, in bytes.
+        bytes_after: Size of all weights after, in bytes.
     """
 
     mode: str
@@ -60,10 +61,10 @@ class Adaptation:
     The updates belong to the backbone, so that all its tasks share them.
 
     Args:
-        task: The task, with its backbone, of which other tasks may be made too.
+        task: The task. Other tasks may share its backbone.
 
     Attributes:
-        mode: The mode of quantized weights, or None.
+        mode: The quantization mode, or None.
         quantized_head: Whether `quantize` acts, or has acted, on the head too.
     """
 
@@ -74,7 +75,7 @@ class Adaptation:
         self.quantized_head = True
 
     def add_user(self, model: keras.Model) -> None:
-        """Has a model renewed whenever the weights of the backbone are adapted.
+        """Registers a model whose `renew_training` is called whenever the weights of the backbone are adapted.
 
         Args:
             model: A model that uses the backbone and has a method `renew_training`.
@@ -83,7 +84,7 @@ class Adaptation:
             _MODELS_OF.setdefault(self._task.backbone, weakref.WeakSet()).add(model)
 
     def require_trainable(self, what: str) -> None:
-        """Raises a ValueError where the weights cannot train; see `TextModel.require_trainable`."""
+        """Raises a ValueError if the weights cannot train; see `TextModel.require_trainable`."""
         # a backbone may have been quantized by another of its tasks
         modes = (layer.quantization_mode for _, layer in _layers_of(self._task, QUANTIZED_LAYERS))
         mode = next((mode for mode in modes if mode is not None), None)
@@ -95,10 +96,10 @@ class Adaptation:
             )
 
     def require_own(self, what: str) -> None:
-        """Raises a ValueError where weights were quantized, but not by this task: files of it would never load.
+        """Raises a ValueError if another task quantized the weights, because files of this task could not be loaded.
 
         Args:
-            what: What needs that, for the error.
+            what: The operation that needs this, for the error message.
         """
         for path, layer in _layers_of(self._task, QUANTIZED_LAYERS):
             if self.mode is None and layer.quantization_mode is not None:
@@ -108,7 +109,7 @@ class Adaptation:
                 )
 
     def take_over(self) -> None:
-        """Makes the mode of the backbone's weights, which were quantized before there was this task, that of it."""
+        """Takes over the quantization mode of a backbone that was quantized before this task was made."""
         modes = (layer.quantization_mode for _, layer in _layers_of(self._task.backbone, QUANTIZED_LAYERS))
         self.mode = next((mode for mode in modes if mode is not None), None)
         if self.mode is not None:
@@ -126,26 +127,26 @@ class Adaptation:
         blocks: Sequence[int] | None = None,
         name: str = "default",
     ) -> LoraReport:
-        """Adds low-rank updates to layers of the backbone; only these and the task's head train from then on.
+        """Adds low-rank updates (LoRA) to layers of the backbone. From then on only these and the head are trained.
 
-        The weights may be quantized. Updates that are there already, under other names, stay active and stop training.
-        Saved models keep the updates apart from the weights; `merge_lora` makes a model without of them.
+        The weights may be quantized. Existing updates under other names stay active, but are not trained any more.
+        Saved models store the updates apart from the weights. `merge_lora` merges them into the weights.
 
         Args:
             rank: Rank of the updates.
             alpha: The updates are multiplied by `alpha / rank`. Default `rank`.
-            dropout: Rate at which inputs of updates are dropped in training, at least 0 and below 1.
+            dropout: Rate of the dropout on the inputs of the updates, in [0, 1).
             targets: Name or names of the layers to adapt: "query", "key", "value", "output" (attention), "up", "down"
                 and so on (feed-forward), "all" for all layers of the blocks, or paths of single layers.
-            blocks: Numbers of the blocks to adapt, counted from 0 in each stack, negative ones from the last. Default
+            blocks: Indices of the blocks to adapt in each stack, from 0; negative ones count from the last. Default
                 all.
             name: Name of the updates.
 
         Returns:
-            What was adapted: paths, trainable and total number of weights. It prints as one line.
+            A `LoraReport`: paths, trainable and total number of weights. It prints as one line.
 
         Raises:
-            ValueError: If a target matches no layer, a number is out of range, or the name is taken.
+            ValueError: If a target matches no layer, a number is out of range, or the name is in use.
 
         Example:
 
@@ -171,30 +172,31 @@ class Adaptation:
         model_type: str | None = None,
         base_model: str | None = None,
     ) -> str | None:
-        """Writes low-rank updates alone, with the head of the task, in the files of the PEFT library.
+        """Writes the low-rank updates and the head of the task, without the backbone, as files of the PEFT library.
 
-        `task_options.json`, beside them, has the arguments of the task, which PEFT has no place for: labels and their
-        problem, temperature and thresholds, pooling, prompts, lengths, the chat format. `from_preset` makes the task of
-        them. What is not in the files is how the weights of the model were quantized.
+        `task_options.json` holds the arguments of the task that PEFT cannot store: labels and their problem,
+        temperature and thresholds, pooling, prompts, lengths, the chat format. `from_preset` restores the task from
+        them. The quantization of the weights is not stored.
 
-        PEFT reads them beside a model of the Transformers library with the same weights (`save_to_huggingface` writes
-        one). For a model that no family there can express, layers have their own paths, which `load_adapter` alone
-        reads. Several layers that a family stores as one (queries, keys and values) become one update, whose rank is
-        the sum of theirs unless they share their first factor.
+        PEFT applies the files to a model of the Transformers library with the same weights, which `save_to_huggingface`
+        writes. If no family of Transformers can express the model, the files use our paths, and only `load_adapter`
+        reads them. Layers that a family stores as one (queries, keys and values) become one update. Its rank is the sum
+        of theirs, unless they share their first factor.
 
         Args:
-            directory: Where to; replaced if it holds an adapter, an error if it holds a model or something else.
+            directory: The directory to write. An adapter that it holds is replaced.
             name: Name of the updates.
             model_type: The family of the Transformers library whose names are written. Default: the first that can
-                express the task, or else paths.
-            base_model: What the updates are for, a directory or a name on the hub, for `base_model_name_or_path`.
+                express the task; our paths if there is none.
+            base_model: The model that the updates are for, a directory or a name on the hub, written as
+                `base_model_name_or_path`.
 
         Returns:
             The model type; None for paths.
 
         Raises:
             ValueError: If there are no updates of this name, or the given family cannot express the task.
-            FileExistsError: If the directory exists and holds something else.
+            FileExistsError: If the directory exists and does not hold an adapter.
 
         Example:
 
@@ -205,23 +207,23 @@ class Adaptation:
         return save_adapter(self._task, directory, name, model_type=model_type, base_model=base_model, extra=extra)
 
     def load_adapter(self, source: str | os.PathLike, name: str = "default", *, head: bool = True) -> LoraReport:
-        """Adds low-rank updates that `save_adapter` or the PEFT library has written, active and trainable.
+        """Loads low-rank updates that `save_adapter` or the PEFT library wrote. They are active and trainable.
 
-        Updates that are there already, under other names, stay active and stop training. The weights may be quantized.
+        Existing updates under other names stay active, but are not trained any more. The weights may be quantized.
 
         Args:
-            source: A directory, or `hf://owner/name` for an adapter of the hub.
-            name: What the updates are called from now on.
-            head: Whether the head of the task takes the weights that the files have for it. There is one head: that of
-                an adapter replaces that of another. With it come the names of its labels, its temperature and its
-                thresholds; their defaults where the files do not say them. Other arguments of the task stay.
+            source: A directory, or `hf://owner/name` for an adapter on the hub.
+            name: New name of the updates.
+            head: Whether to load the head of the task, if the files have one. It replaces the present head, with its
+                label names, temperature and thresholds, or their defaults if the files have none. Other arguments of
+                the task do not change.
 
         Returns:
-            What was adapted, as of `enable_lora`; its rank is the largest.
+            A `LoraReport`, as from `enable_lora`. Its rank is the largest of all layers.
 
         Raises:
-            ValueError: If a file is damaged, has something other than plain LoRA, or does not fit, or the head is one
-                for another `problem`; nothing is changed then.
+            ValueError: If a file is damaged, holds something other than plain LoRA or does not fit, or if the head is
+                for another `problem`. Nothing is changed then.
             HubError: If the adapter could not be fetched.
 
         Example:
@@ -239,34 +241,34 @@ class Adaptation:
         return self._report(paths, max(rank for rank, _ in self._task.backbone.adapters[name].layers.values()))
 
     def activate_adapters(self, *names: str, trainable: Sequence[str] = ()) -> None:
-        """Adds the low-rank updates of these names from now on, and no others.
+        """Activates the low-rank updates of these names, and deactivates all others.
 
         Args:
-            *names: Names of updates; none for the backbone alone.
-            trainable: Those of them that train.
+            *names: Names of updates. Without names, the backbone is used alone.
+            trainable: Those of the names that are trained.
 
         Raises:
-            ValueError: If there are none of a name.
+            ValueError: If a name is unknown.
         """
         self._task.backbone.adapters.activate(names, trainable)
         self.renew_training()
 
     def remove_adapters(self, *names: str) -> None:
-        """Removes low-rank updates. After the last ones, the weights that trained before `enable_lora` train again.
+        """Removes low-rank updates. Without any left, the weights that trained before `enable_lora` train again.
 
         Args:
             *names: Names of updates.
 
         Raises:
-            ValueError: If there are none of a name.
+            ValueError: If a name is unknown.
         """
         self._task.backbone.adapters.remove(names)
         self.renew_training()
 
     def merge_lora(self, *names: str) -> None:
-        """Adds low-rank updates to the weights and takes them away: a model as before `enable_lora`, adapted.
+        """Merges low-rank updates into the weights, and removes them.
 
-        When none are left, all weights that trained before `enable_lora` train again.
+        Without any left, the weights that trained before `enable_lora` train again.
 
         Args:
             *names: Names of updates. Default the active ones.
@@ -282,17 +284,17 @@ class Adaptation:
         self.renew_training()
 
     def quantize(self, mode: str = "int8", *, head: bool = True) -> QuantizationReport:
-        """Stores weights in fewer bits, for prediction; saved models stay so. Low-rank updates are left as they are.
+        """Quantizes the weights, for prediction. Saved models stay quantized. Low-rank updates are not quantized.
 
         Args:
-            mode: "int8" (weights and, while it runs, activations) or "int4".
-            head: Whether the weights outside of the backbone, too. A head that is still to be trained must not be.
+            mode: "int8" (weights, and activations at run time) or "int4".
+            head: Whether to quantize the weights outside of the backbone too. A quantized head cannot be trained.
 
         Returns:
-            What was quantized: paths, size before and after. It prints as one line.
+            A `QuantizationReport`: paths, size before and after. It prints as one line.
 
         Raises:
-            ValueError: If there is no such mode, no layer can be quantized, or it was done already.
+            ValueError: If the mode is unknown, no layer can be quantized, or the weights are already quantized.
 
         Example:
 
@@ -307,7 +309,7 @@ class Adaptation:
         with warnings.catch_warnings(), quick_collection(), scope_of(self._task):
             # layers without weights to quantize; what was and what was not is in the report
             warnings.filterwarnings("ignore", message=".*does not have a `quantize.*")
-            inside = {id(layer) for layer in self._task.backbone._flatten_layers()}
+            inside = {id(layer) for layer in sublayers(self._task.backbone)}
             keras.Model.quantize(self._task, mode, filters=None if head else lambda layer: id(layer) in inside)
             self._task.backbone.adapters.quantize(mode)
         layers = self._quantized_layers()
@@ -341,7 +343,7 @@ class Adaptation:
 
 def _layers_of(model: Any, kinds: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
     """Paths and layers of some kinds, each layer once."""
-    for layer in model._flatten_layers():
+    for layer in sublayers(model):
         if isinstance(layer, kinds) and layer.weights:
             yield layer.weights[0].path.rpartition("/")[0], layer
 

@@ -1,4 +1,4 @@
-"""Adapters of the PEFT library among what `from_preset` reads: the model that they name, with their updates."""
+"""Adapters of the PEFT library as a source of `from_preset`: the model that they name, with their updates."""
 
 import contextlib
 import itertools

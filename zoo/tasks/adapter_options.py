@@ -1,4 +1,4 @@
-"""What the two files of an adapter cannot say of its task, in a file of ours beside them."""
+"""Options of a task that the two files of an adapter cannot hold, in a file of this project beside them."""
 
 import dataclasses
 import json
@@ -24,10 +24,10 @@ class AdapterOptions:
     """The task whose updates an adapter holds.
 
     Args:
-        task: Its name.
-        options: Its arguments besides backbone and tokenizer, and the class of its preprocessor where it is another.
-        max_length: The longest sequence of its backbone; None where that is the size of a table of weights.
-        chat_format: How its tokenizer writes conversations; None where it does not.
+        task: Name of the task.
+        options: Its arguments besides backbone and tokenizer, and the class of its preprocessor if it is another one.
+        max_length: Longest sequence of its backbone. None if that is the size of a table of weights.
+        chat_format: Chat format of its tokenizer. None if it has none.
     """
 
     task: str
@@ -36,12 +36,12 @@ class AdapterOptions:
     chat_format: dict[str, Any] | None = None
 
     def replaced(self) -> dict[str, Any]:
-        """Returns the choices of the backbone that may be others than those in the files of its model."""
+        """Returns the choices of the backbone that may differ from those in the files of its model."""
         return {} if self.max_length is None else {"max_length": self.max_length}
 
 
 def write_adapter_options(task: Any, directory: Path) -> None:
-    """Writes what a task is.
+    """Writes the options of the task of an adapter.
 
     Args:
         task: The task.
@@ -60,7 +60,7 @@ def write_adapter_options(task: Any, directory: Path) -> None:
 
 
 def read_adapter_options(directory: Path) -> AdapterOptions | None:
-    """Returns the task of an adapter; None where nobody has written it.
+    """Returns the options of the task of an adapter. None if the folder has none.
 
     Args:
         directory: The folder of the adapter.
@@ -76,8 +76,8 @@ def saved_options_of(described: AdapterOptions, kind: type, directory: Path) -> 
     """Returns the arguments of the task of an adapter, checked.
 
     Args:
-        described: What its file says.
-        kind: The class of tasks that is wanted.
+        described: The content of its file.
+        kind: The class of the task to make.
         directory: The folder of the adapter.
 
     Raises:
@@ -99,7 +99,7 @@ def saved_options_of(described: AdapterOptions, kind: type, directory: Path) -> 
 
 
 def options_for_head(task: Any, directory: Path) -> dict[str, Any]:
-    """Returns the options that come with the head of an adapter: what was fitted to it, and the names of its labels.
+    """Returns the options that belong to the head of an adapter: the fitted values, and the names of its labels.
 
     Args:
         task: The task that is to be given the head. Those of its options that the head needs otherwise are an error,
@@ -136,7 +136,7 @@ def options_for_head(task: Any, directory: Path) -> dict[str, Any]:
 
 
 def take_options(task: Any, options: Mapping[str, Any]) -> None:
-    """Gives a task what came with its head.
+    """Sets the options of a task that belong to its head.
 
     Args:
         task: The task.

@@ -20,7 +20,7 @@ def parameters_of(*kinds: type) -> dict[str, Any]:
 
 
 def keyword_arguments(made: type) -> dict[str, Any]:
-    """Returns the arguments of a class that are given by name, those included that it passes on.
+    """Returns the keyword arguments of a class, including those that it passes on.
 
     Args:
         made: The class.
@@ -42,7 +42,7 @@ def default_of(kind: type, name: str) -> Any:
 
     Args:
         kind: The class.
-        name: Name of the argument, which it or a class that it is made of has.
+        name: Name of the argument, which the class or one of its bases has.
     """
     signatures = (inspect.signature(base.__init__).parameters for base in kind.__mro__)
     return next(parameters[name].default for parameters in signatures if name in parameters)

@@ -1,4 +1,4 @@
-"""What a model attends to, as an endpoint of an export: tokens, and weights between them."""
+"""Attention as an endpoint of an export: tokens, and the weights between them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 from keras import ops
 
 from zoo.export import Endpoint, Field
+from zoo.inspect.row import token_names
 from zoo.preprocessing.token_rows import checked_lengths, require_all
 
 # Longer texts are refused: answers grow with the square of the length.
@@ -22,14 +23,14 @@ _LENGTHS = Field("lengths", ("batch",), "int32", "number of tokens of each text"
 def attention_endpoint(task: Any, texts: tuple[Field, ...], tokens: Callable) -> Endpoint:
     """Returns the endpoint `attention` of a task on one stack.
 
-    It takes texts to "tokens", strings `(batch, length)`, "lengths", int32 `(batch,)`, and "attention", float32
-    `(batch, layers, length, length)`: how much each token attends to each, the mean over heads. Behind the tokens of a
-    text stand "" and 0. A text of more than `MOST_TOKENS` tokens is an `InvalidArgumentError`.
+    It returns for texts "tokens", strings `(batch, length)`, "lengths", int32 `(batch,)`, and "attention", float32
+    `(batch, layers, length, length)`: how much each token attends to each other, the mean over heads. Texts are
+    padded with "" and 0. A text of more than `MOST_TOKENS` tokens is an `InvalidArgumentError`.
 
     Args:
         task: The task.
         texts: The inputs: texts, or the texts of pairs.
-        tokens: From the tensors of `texts` to what `task.preprocessor.inputs` takes.
+        tokens: Function from the tensors of `texts` to the arguments of `task.preprocessor.inputs`.
 
     Raises:
         ValueError: If the backbone has two stacks, or no attention.
@@ -129,10 +130,7 @@ def _lengths(mask: Any) -> Any:
 
 def _names(tokenizer: Any) -> list[bytes]:
     """Tokens by id: their texts, or what the vocabulary calls those that have none of their own; eager."""
-    vocabulary = tokenizer.get_vocabulary()
-    texts = tokenizer.detokenize([[index] for index in range(len(vocabulary))]).numpy()
-    pairs = zip(texts, vocabulary, strict=True)
-    return [text if _is_shown(text) else name.encode() for text, name in pairs]
+    return [name.encode() for name in token_names(tokenizer, range(len(tokenizer.get_vocabulary())))]
 
 
 def _named(token_ids: Any, mask: Any, names: list[bytes]) -> Any:
@@ -141,10 +139,3 @@ def _named(token_ids: Any, mask: Any, names: list[bytes]) -> Any:
     # embeddings may have more rows than the vocabulary
     known = tf.minimum(token_ids, len(names))
     return tf.where(mask, tf.gather(tf.constant([*names, b""]), known), b"")
-
-
-def _is_shown(text: bytes) -> bool:
-    try:
-        return bool(text.decode("utf-8"))
-    except UnicodeDecodeError:  # a part of a character
-        return False

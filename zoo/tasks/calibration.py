@@ -1,5 +1,6 @@
-"""Probabilities that mean what they say: a temperature fitted to held-out data, and thresholds of labels."""
+"""Calibration of probabilities: a temperature fitted to held-out data, and thresholds of labels."""
 
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,9 @@ class Calibration(NamedTuple):
     """A temperature, and its effect on the data that it was fitted to.
 
     Args:
-        temperature: What logits are divided by; from 0.01 to 100, and a warning says where it is one of these.
+        temperature: Divisor of the logits, from 0.01 to 100. A warning is given if it is one of these limits.
         error_before, error_after: Expected calibration error with temperature 1 and with this one.
-        loss_before, loss_after: Likewise the mean negative log-likelihood, in nats.
+        loss_before, loss_after: Mean negative log-likelihood in nats, with temperature 1 and with this one.
     """
 
     temperature: float
@@ -33,7 +34,7 @@ def require_temperature(temperature: Any) -> float:
         temperature: What the user passed.
 
     Raises:
-        ValueError: If it is no finite number above 0.
+        ValueError: If it is not a finite number above 0.
     """
     is_number = isinstance(temperature, (int, float, np.integer, np.floating)) and not isinstance(temperature, bool)
     if not is_number or not 0 < temperature < np.inf:
@@ -61,17 +62,17 @@ def require_threshold(threshold: Any, count: int) -> float | tuple[float, ...]:
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> Calibration:
-    """Returns the temperature by which held-out data are likeliest, each row counted once.
+    """Returns the temperature with the highest likelihood of held-out data. Each row counts once.
 
-    Rows are not weighted, whatever they were in training: probabilities are to be right for data as they are. A
-    temperature that is the lowest or the highest that is tried is named in a warning, with the reason.
+    Rows are not weighted, even if they were in training, because probabilities must be right for the data as they are.
+    If the temperature is the lowest or the highest that is tried, a warning says so and gives the reason.
 
     Args:
         logits: `(rows, labels)`.
-        labels: Number of each row's label `(rows,)`; or zeros and ones `(rows, labels)`, where each label holds or not.
+        labels: Index of the label of each row, `(rows,)`, or zeros and ones `(rows, labels)` for several labels.
 
     Raises:
-        ValueError: If the likeliest label is the right one in every row: then the likelihood has no maximum.
+        ValueError: If the most probable label is right in every row, because the likelihood then has no maximum.
 
     Example:
 
@@ -81,8 +82,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> Calibration:
     Reference:
         Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
     """
-    from scipy import optimize
-
+    scipy = _import_scipy()
     logits, labels = np.asarray(logits, "float64"), np.asarray(labels)
     _, right = decisions(probabilities_of(logits, labels.ndim == 2), labels)
     if right.all():
@@ -96,7 +96,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> Calibration:
 
     # in the logarithm of the temperature the loss has one minimum
     bounds = (np.log(_LOWEST), np.log(_HIGHEST))
-    found = optimize.minimize_scalar(lambda power: loss(np.exp(power)), bounds=bounds, method="bounded")
+    found = scipy.optimize.minimize_scalar(lambda power: loss(np.exp(power)), bounds=bounds, method="bounded")
     temperature = float(np.exp(found.x))
     if temperature > 0.99 * _HIGHEST:
         warn_user(f"temperature is {temperature:.4g}, the highest that is tried: {_why_highest(logits, labels)}.")
@@ -108,6 +108,15 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> Calibration:
         for value in (1.0, temperature)
     ]
     return Calibration(temperature, *errors, loss(1.0), loss(temperature))
+
+
+def _import_scipy() -> ModuleType:
+    try:
+        import scipy.optimize
+        import scipy.special
+    except ImportError as error:
+        raise ImportError('Calibration needs scipy: pip install "keras-transformer-zoo[recipes]"') from error
+    return scipy
 
 
 def _why_highest(logits: np.ndarray, labels: np.ndarray) -> str:
@@ -130,10 +139,9 @@ def probabilities_of(logits: np.ndarray, are_binary: bool) -> np.ndarray:
 
     Args:
         logits: The logits.
-        are_binary: Whether each is a decision of its own.
+        are_binary: Whether each logit is a separate decision.
     """
-    from scipy import special
-
+    special = _import_scipy().special
     return special.expit(logits) if are_binary else special.softmax(logits, axis=-1)
 
 
@@ -143,8 +151,7 @@ def negative_log_likelihood(logits: np.ndarray, labels: np.ndarray) -> float:
     Args:
         logits, labels: As for `fit_temperature`.
     """
-    from scipy import special
-
+    special = _import_scipy().special
     if labels.ndim == 2:
         return float(np.mean(np.logaddexp(0.0, logits) - labels * logits))
     chosen = np.take_along_axis(logits, labels[:, None].astype("int64"), axis=1)[:, 0]
@@ -152,11 +159,11 @@ def negative_log_likelihood(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def decisions(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns how sure each decision is, and whether it is right, both flat.
+    """Returns the confidence of each decision, and whether it is right, both flat.
 
     Args:
         probabilities: `(rows, labels)`.
-        labels: As for `fit_temperature`. Where each label holds or not, each is a decision.
+        labels: As for `fit_temperature`. With several labels per row, each label is a decision.
     """
     if labels.ndim == 2:
         holds = probabilities >= 0.5
@@ -165,14 +172,14 @@ def decisions(probabilities: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray
 
 
 def calibration_error(confidences: np.ndarray, right: np.ndarray, bins: int = 15) -> float:
-    """Returns the expected calibration error: how far confidence is from the share of right decisions.
+    """Returns the expected calibration error: the distance of confidence from the share of right decisions.
 
     Decisions are put into bins of equal width by their confidence. The error is the mean over the bins, weighted by
     their decisions, of the distance between mean confidence and share of right decisions.
 
     Args:
-        confidences: How sure each decision is, from 0 to 1, `(decisions,)`.
-        right: Whether it is right.
+        confidences: Confidence of each decision, from 0 to 1, `(decisions,)`.
+        right: Whether each decision is right.
         bins: Number of bins.
 
     Example:
@@ -195,12 +202,13 @@ def calibration_error(confidences: np.ndarray, right: np.ndarray, bins: int = 15
 def best_thresholds(probabilities: np.ndarray, labels: np.ndarray, default: float = 0.5) -> np.ndarray:
     """Returns the threshold of each label that gives it the highest F1, float64 `(labels,)`.
 
-    It is half-way between two probabilities of the data. Of equally good ones it is that nearest to the default.
+    It is half-way between two probabilities of the data. Of equally good thresholds it is the one
+    nearest to the default.
 
     Args:
         probabilities: `(rows, labels)`.
         labels: Zeros and ones, `(rows, labels)`.
-        default: For a label that no row has.
+        default: Threshold of a label that no row has.
 
     Example:
 

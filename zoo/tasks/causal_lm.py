@@ -1,28 +1,30 @@
-"""Language model: texts in, longer texts out."""
+"""Causal language model: continues texts."""
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import keras
 import numpy as np
 
 from zoo.export import Endpoint, Field
+from zoo.inspect.row import Row, is_token_level, next_ids
 from zoo.preprocessing import CausalLMPreprocessor
-from zoo.preprocessing.rows import as_texts, require_count, require_same_length, string_tensor
+from zoo.preprocessing.rows import as_text, as_texts, require_count, require_same_length, string_tensor
 from zoo.preprocessing.token_rows import checked_lengths
 from zoo.tasks.attention_endpoint import attention_endpoint
 from zoo.tasks.generative_task import TEXTS, GenerativeTask
 from zoo.tokenizers import ChatFormat
+from zoo.tokenizers.chat import tokenize_chat
 from zoo.training.losses import TokenCrossEntropy
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class CausalLM(GenerativeTask):
-    """A decoder that predicts each token of a text from those before it.
+    """A causal language model: a decoder that predicts each token of a text from the tokens before it.
 
-    A training text is a start token, its tokens and an end token, as far as the tokenizer has these. A prompt is a
-    start token and its tokens.
+    A training text is a start token, its tokens and an end token. A prompt is a start token and its tokens. Start and
+    end token are left out if the tokenizer has none.
 
     Args:
         backbone: A decoder-only backbone.
@@ -39,8 +41,8 @@ class CausalLM(GenerativeTask):
         Logits of the next token, `(batch, length, vocabulary)`.
 
     Raises:
-        ValueError: If the backbone is no decoder, the tokenizer has more tokens than the backbone, or has no start
-            token and `add_start_token` is true.
+        ValueError: If the backbone is not a decoder, if the tokenizer has more tokens than the backbone, or if
+            `add_start_token` is true and the tokenizer has no start token.
 
     Example:
 
@@ -59,11 +61,34 @@ class CausalLM(GenerativeTask):
     architectures = ("decoder",)
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        hidden = self.backbone(inputs, training=training)
-        return self.token_head(self.backbone.output_vectors(hidden), training)
+        return self.outputs_of(self.backbone(inputs, training=training), inputs, training)
+
+    def row_of(self, text: Any, target: Any = None) -> Row:
+        """Returns the row of a text without an end token, or of a conversation. The first token is not predicted."""
+        if is_token_level(text):
+            row = super().row_of(text, target)
+        else:
+            ids = self._ids_of(text)
+            row = super().row_of({"token_ids": np.array([ids], "int32").reshape(1, -1)}, target)
+        return row._replace(targets=next_ids(row.inputs["token_ids"][0]))
+
+    def _ids_of(self, text: Any) -> list[int]:
+        """The token ids of a text, or of a conversation, which asks for a reply unless it ends with one."""
+        preprocessor = self.preprocessor
+        tokenizer = preprocessor.require_tokenizer("inspect()")
+        if isinstance(text, (list, tuple)):
+            is_answered = bool(text) and isinstance(text[-1], Mapping) and text[-1].get("role") == "assistant"
+            ids = tokenize_chat(tokenizer, text, add_reply=not is_answered)
+        else:
+            ids = preprocessor.text_ids(string_tensor([as_text(text, "text")]), end=False).to_list()[0]
+        if len(ids) > self.longest and not preprocessor.truncate:
+            raise ValueError(
+                f"text must have at most {self.longest} tokens, as many as the model takes, got {len(ids)}."
+            )
+        return ids[: self.longest]
 
     def with_hidden(self, inputs: dict[str, Any], training: bool | None = None) -> tuple[Any, Any]:
-        """Returns logits, and the last hidden states `(batch, length, hidden_dim)` that they are made of.
+        """Returns logits, and the last hidden states `(batch, length, hidden_dim)` from which they are computed.
 
         Args:
             inputs, training: As for the call.
@@ -72,17 +97,17 @@ class CausalLM(GenerativeTask):
         return self.backbone.logits(hidden), hidden
 
     @classmethod
-    def from_preset(cls, preset: str | os.PathLike, *, chat_format: Any = None, **choices: Any) -> "CausalLM":
+    def from_preset(cls, preset: str | os.PathLike, *, chat_format: Any = None, **choices: Any) -> Self:
         """Returns the model of a preset, see `Task.from_preset`.
 
         Args:
-            preset: As there.
-            chat_format: How it writes conversations, in place of what its tokenizer says: a
-                `zoo.tokenizers.ChatFormat`, or a name in `zoo.tokenizers.CHAT_FORMATS`.
-            **choices: As there.
+            preset: See `Task.from_preset`.
+            chat_format: The format of conversations: a `zoo.tokenizers.ChatFormat`, or a name in
+                `zoo.tokenizers.CHAT_FORMATS`. Default that of the tokenizer.
+            **choices: See `Task.from_preset`.
 
         Raises:
-            ValueError: As there, or the tokenizer lacks a control token of the format.
+            ValueError: As for `Task.from_preset`, or if the tokenizer lacks a control token of the format.
 
         Example:
 
@@ -96,7 +121,7 @@ class CausalLM(GenerativeTask):
 
     @property
     def chat_format(self) -> ChatFormat | None:
-        """How the tokenizer writes conversations; None for a model that does not chat. May be set, also by name."""
+        """The format of conversations; None for a model without one. It may be set, also by name."""
         return self.preprocessor.require_tokenizer("chat_format").chat_format
 
     @chat_format.setter
@@ -119,20 +144,21 @@ class CausalLM(GenerativeTask):
     ) -> np.ndarray:
         """Returns the log-likelihood of each text, given its prompt.
 
-        Prompt and text are tokenized together; what counts are the tokens from the first one on that the prompt alone
-        does not have. Without a start token the first token of all has no probability and counts as 0.
+        Prompt and text are tokenized together. The score counts the tokens from the first one that differs from the
+        tokens of the prompt alone. Without a start token, the first token has no probability and counts as 0.
 
         Args:
             texts: Texts, or continuations of the prompts.
             prompts: One prompt per text. Default none.
-            with_end: Whether the end token counts too: the text as a whole one, not as a beginning.
+            with_end: Whether the end token counts too, which scores the text as complete.
             batch_size: Texts per batch.
 
         Returns:
             Sums of log-probabilities (natural logarithm), `(number,)`.
 
         Raises:
-            ValueError: If there are not as many prompts as texts, or prompt and text are longer than the model.
+            ValueError: If there are not as many prompts as texts, or if prompt and text are longer than the model
+                allows.
 
         Example:
 

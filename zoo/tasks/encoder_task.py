@@ -1,6 +1,6 @@
-"""What the tasks on one stack share: hidden states as vectors."""
+"""Base class of the tasks that read hidden states, and pooling of these."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import keras
 from keras import ops
@@ -18,18 +18,19 @@ POOLINGS = ("first", "mean", "max", "last", "pooler")
 
 
 class EncoderTask(Task):
-    """A task on the hidden states of one stack, or on those of a decoder that is given the same tokens as its encoder.
+    """Base class of tasks that read the hidden states of a backbone.
 
-    The backbone's pooler trains in tasks that have a use for it, and only there. A backbone may have several tasks.
+    With an encoder-decoder, encoder and decoder read the same tokens, and the task reads the decoder's hidden states.
+    The backbone's pooler is trained only in tasks that use it. Several tasks may share a backbone.
 
     Args:
         backbone, preprocessor: See `Task`.
-        decoder_start_id: With both stacks, the token that is put before those that the decoder is given; "last" for the
-            last one of each row (mBART). Default the tokenizer's start token, else its padding token.
+        decoder_start_id: With an encoder-decoder, the id of the token before the decoder's tokens, or "last" for the
+            last token of each row (mBART). Default the tokenizer's start token, else its padding token.
         **options: As for `Task`.
 
     Raises:
-        ValueError: If the backbone is of another kind, or there is no such token.
+        ValueError: If the task does not support the architecture of the backbone, or there is no such token.
 
     Reference:
         Lewis et al. 2020, "BART", section 3.1 (the same tokens for encoder and decoder).
@@ -37,6 +38,8 @@ class EncoderTask(Task):
 
     # whether the backbone's pooler acts on the outputs
     uses_pooler = False
+    # the input that says which positions the head reads, where there is one
+    positions_input: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -68,7 +71,7 @@ class EncoderTask(Task):
 
     @property
     def width(self) -> int:
-        """Width of what `hidden` returns."""
+        """Width of the hidden states."""
         embedding = self.backbone.config.embedding
         return embedding.factor_dim if embedding.factor_output else self.backbone.config.hidden_dim
 
@@ -81,7 +84,7 @@ class EncoderTask(Task):
         return attention_endpoint(self, texts, self.text_tokens)
 
     def text_tokens(self, *texts: Any) -> Any:
-        """Returns what `preprocessor.inputs` takes of the texts of an export; a graph function.
+        """Returns the arguments of `preprocessor.inputs` for the texts of an export; a graph function.
 
         Args:
             *texts: String tensors `(batch,)`, one or two.
@@ -89,18 +92,29 @@ class EncoderTask(Task):
         return self.preprocessor.tokens(texts if len(texts) > 1 else texts[0])
 
     def hidden(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        """Returns hidden states, `(batch, length, width)`: those of the decoder, where there are both stacks.
+        """Returns hidden states, `(batch, length, width)`; those of the decoder for an encoder-decoder.
 
-        Where a map of its own leads to another width (OPT), they are those behind it.
+        If the backbone has a final projection to another width (OPT), they are its outputs.
 
         Args:
-            inputs: `token_ids` and `padding_mask`, `(batch, length)`, and what else the backbone takes; with both
-                stacks padded on the right.
+            inputs: `token_ids` and `padding_mask`, `(batch, length)`, and other inputs of the backbone. Padding must be
+                on the right with an encoder-decoder.
             training: Whether dropout is active.
         """
+        states = self.backbone(self.backbone_inputs(inputs), training=training)
+        return self._narrowed(states if self.decoder_start_id is None else states["decoder_sequence_output"])
+
+    def _narrowed(self, states: Any) -> Any:
+        narrow = self.backbone.output_factor
+        return states if narrow is None or self.decoder_start_id is not None else narrow(states)
+
+    def finish(self, hidden: Any) -> Any:
+        return self._narrowed(super().finish(hidden))
+
+    def backbone_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Returns the inputs of the backbone. In an encoder-decoder both stacks read the same tokens."""
         if self.decoder_start_id is None:
-            states, narrow = self.backbone(inputs, training=training), self.backbone.output_factor
-            return states if narrow is None else narrow(states)
+            return {name: value for name, value in inputs.items() if name != self.positions_input}
         ids, mask = inputs["token_ids"], inputs["padding_mask"]
         if self.decoder_start_id == "last":
             start = ops.squeeze(pool(ids[:, :, None], mask, "last"), -1)
@@ -109,7 +123,7 @@ class EncoderTask(Task):
         shifted = ops.concatenate([start[:, None], ids[:, :-1]], axis=1)
         stacks = {"encoder_token_ids": ids, "encoder_padding_mask": mask}
         stacks |= {"decoder_token_ids": shifted, "decoder_padding_mask": mask}
-        return self.backbone(stacks, training=training)["decoder_sequence_output"]
+        return stacks
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:

@@ -1,4 +1,4 @@
-"""Entities of BIO tags in an export: what `TokenClassifier.entities` gives, as tensors."""
+"""Entities of BIO tags in an export: the result of `TokenClassifier.entities` as tensors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,25 +17,25 @@ ENTITY_FIELDS = (
 
 
 def are_bio(names: Sequence[str] | None) -> bool:
-    """Whether labels are BIO tags.
+    """Returns whether labels are BIO tags.
 
     Args:
-        names: Their names; None where they have none.
+        names: Names of the labels. None for labels without names.
     """
     return names is not None and all(name == OUTSIDE or (name[:2] in ("B-", "I-") and name[2:]) for name in names)
 
 
 def entities_in_graph(texts: Any, starts: Any, ends: Any, probabilities: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Returns the entities that the likeliest tags mark; a graph function.
+    """Returns the entities that the most probable tags mark. A graph function.
 
     Args:
         texts: String tensor `(batch,)`.
-        starts, ends: Places of words in bytes, ragged `(batch, None)`.
-        probabilities: Of the labels of all words, `(all words, labels)`.
+        starts, ends: Positions of words in bytes, ragged `(batch, None)`.
+        probabilities: Probabilities of the labels of all words, `(all words, labels)`.
         names: The labels, BIO tags.
 
     Returns:
-        "labels", "texts", "starts", "ends" and "scores", `(batch, entities)`; "" and 0 behind the last of a text.
+        "labels", "texts", "starts", "ends" and "scores", `(batch, entities)`, padded with "" and 0.
 
     Reference:
         As `zoo.preprocessing.decode_bio`.

@@ -1,4 +1,4 @@
-"""What users pass to `fit`, `evaluate` and calls, as Keras takes it: raw rows become batches, all else is checked."""
+"""Turns arguments of `fit`, `evaluate` and calls into those of Keras. Raw rows become batches, all else is checked."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +16,8 @@ NAMES = ("x", "y", "sample_weight")
 class Feed:
     """Turns what users pass into arguments of the methods of `keras.Model`.
 
-    Raw rows (texts and what else the preprocessor takes) become a dataset of token-level batches. What is on token
-    level already stays as it is. Errors name the argument.
+    Raw rows (texts and other inputs of the preprocessor) become a dataset of token-level batches. Token-level inputs
+    stay as they are. Errors name the argument.
 
     Args:
         preprocessor: Makes batches of raw rows.
@@ -41,7 +41,7 @@ class Feed:
         shuffle: bool,
         packed: bool | int,
     ) -> dict[str, Any]:
-        """Returns the arguments of `keras.Model.fit`; those here are the ones of `TextModel.fit`."""
+        """Returns the arguments of `keras.Model.fit`, given those of `TextModel.fit`."""
         held_size = validation_batch_size or batch_size
         if validation_data is not None:
             validation_data = self._validation(validation_data, held_size, packed)
@@ -92,7 +92,7 @@ class Feed:
     def for_evaluate(
         self, x: Any, y: Any, sample_weight: Any, *, batch_size: int | None, packed: bool | int
     ) -> dict[str, Any]:
-        """Returns the arguments of `keras.Model.evaluate`; those here are the ones of `TextModel.evaluate`."""
+        """Returns the arguments of `keras.Model.evaluate`, given those of `TextModel.evaluate`."""
         x, batch = opened(x, "x")
         if is_raw(x if batch is None else self._inputs(batch)):
             return {"x": self._batches((x, y, sample_weight), NAMES, batch_size, packed=packed, seed=EVALUATION_SEED)}
@@ -138,7 +138,7 @@ class Feed:
         return (rows_of(self._preprocessor, x) if batch is not None or is_dataset(x) else x), True
 
     def require_token_level(self, x: Any, name: str) -> None:
-        """Raises an error where something is neither raw rows nor token-level inputs.
+        """Raises an error if a value is neither raw rows nor token-level inputs.
 
         Args:
             x: What the user passed: a dictionary, or what Keras takes batches of dictionaries from.

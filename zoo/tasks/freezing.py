@@ -1,4 +1,4 @@
-"""Parts of a task that do not train: chosen by their place in the model."""
+"""Parts of a task that do not train, chosen by their position in the model."""
 
 import dataclasses
 import difflib
@@ -11,12 +11,12 @@ from zoo.backbones.places import EMBEDDINGS, level_of, place_of
 
 @dataclasses.dataclass(frozen=True)
 class FreezeReport:
-    """The result of `freeze`: which parts it froze, and how many weights train.
+    """The result of `freeze`: the frozen parts, and the number of weights that are trained.
 
     Args:
-        parts: The parts that were named.
+        parts: The frozen parts.
         frozen_parameters: Number of their weights.
-        trainable_parameters: Number of weights that train now.
+        trainable_parameters: Number of weights that are trained.
         total_parameters: Number of all weights.
     """
 
@@ -34,20 +34,20 @@ class FreezeReport:
 
 
 def freeze(task: Any, parts: Sequence[str]) -> FreezeReport:
-    """Keeps parts of a task as they are in training. Files do not say so: a loaded model trains as a whole.
+    """Excludes parts of a task from training. Saved files do not store this: a loaded model trains as a whole.
 
     Args:
         task: The task.
-        parts: Places in the model: "backbone", "encoder", "decoder", "block_0" (of each stack), "encoder/block_0",
-            "attention", "head" and so on, names of layers one inside of the other; or "embeddings", all that stands
-            before the first block. An output projection that is tied to the token embedding is frozen with it.
+        parts: Names of layers or paths of nested layers: "backbone", "encoder", "decoder", "block_0" (of each stack),
+            "encoder/block_0", "attention", "head" and so on; or "embeddings" for everything before the first block. An
+            output projection that is tied to the token embedding is frozen with it.
 
     Returns:
-        What was frozen. It prints as one line.
+        A `FreezeReport`. It prints as one line.
 
     Raises:
-        ValueError: If there is no such part (naming the nearest), none of its weights trains, or no weight would be
-            left that does; nothing is changed then.
+        ValueError: If a part is unknown (the message suggests the nearest), if none of its weights is trained, or if
+            no weight would be left to train. Nothing is changed then.
 
     Example:
 

@@ -1,7 +1,6 @@
-"""What tasks that write texts share: the decoding engine, likelihoods of texts, endpoints."""
+"""Base class of the tasks that generate text: the decoding engine, likelihoods of texts, endpoints."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,9 @@ from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field, Request, with_defaults
 from zoo.generation import GenerationDefaults, GraphGenerator, Greedy, TextGenerator, TextScorer, get_sampler
 from zoo.generation.checks import as_seed
+from zoo.inspect.row import Decisions
 from zoo.preprocessing.rows import as_sequence
+from zoo.signatures import signature_of
 from zoo.tasks.row_endpoints import row_endpoints
 from zoo.tasks.task import Task
 from zoo.tasks.token_endpoints import writer_endpoints
@@ -37,14 +38,14 @@ REQUEST = (
 
 
 class GenerativeTask(Task):
-    """A task that writes texts with a decoding engine.
+    """Base class of tasks that generate text.
 
-    A subclass defines `score_endpoint`; its preprocessor makes prompts.
+    A subclass defines `score_endpoint`. Its preprocessor makes prompts.
 
     Args:
         backbone, preprocessor: As for `Task`.
-        generation: What `generate`, `stream`, `predict` and exports do where an argument is not given, as JSON values,
-            see `zoo.generation.GenerationDefaults`.
+        generation: Default arguments of `generate`, `stream`, `predict` and exports, as JSON values, see
+            `zoo.generation.GenerationDefaults`.
         **options: As for `Task`.
     """
 
@@ -65,21 +66,28 @@ class GenerativeTask(Task):
 
     @property
     def generation(self) -> dict[str, Any]:
-        """What `generate` does where an argument is not given, see `zoo.generation.GenerationDefaults`."""
+        """Default arguments of `generate`, see `zoo.generation.GenerationDefaults`."""
         return self.generation_defaults.to_dict()
+
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        return self.token_head(self.backbone.output_vectors(hidden), training)
+
+    def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
+        """Returns the probabilities of the next token at each position."""
+        return Decisions(ops.log_softmax(ops.cast(outputs, "float32"), axis=-1))
 
     def own_options(self) -> dict[str, Any]:
         return {"generation": self.generation} if self.generation else {}
 
-    @functools.wraps(TextGenerator.generate)
+    @signature_of(TextGenerator.generate)
     def generate(self, *arguments: Any, **options: Any) -> Any:
         return self.generator.generate(*arguments, **options)
 
-    @functools.wraps(TextGenerator.stream)
+    @signature_of(TextGenerator.stream)
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Any]:
         return self.generator.stream(*arguments, **options)
 
-    @functools.wraps(TextGenerator.generate_tokens)
+    @signature_of(TextGenerator.generate_tokens)
     def generate_tokens(self, *arguments: Any, **options: Any) -> dict[str, Any]:
         return self.generator.generate_tokens(*arguments, **options)
 
@@ -88,7 +96,7 @@ class GenerativeTask(Task):
         return self.generate(as_sequence(x, "x"), batch_size=batch_size)
 
     def example_requests(self, endpoints: Mapping[str, Endpoint], examples: Sequence[Any]) -> list[Request]:
-        """Returns requests for few new tokens: texts to `generate`, conversations to `chat_generate`."""
+        """Returns requests for a few new tokens: texts for `generate`, conversations for `chat_generate`."""
         texts = [example for example in examples if isinstance(example, (str, bytes))]
         talks = [example for example in examples if not isinstance(example, (str, bytes))]
         if talks and "chat_generate" not in endpoints:
@@ -124,36 +132,37 @@ class GenerativeTask(Task):
     ) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 
-        * `serve(texts)`: string tensor `(batch,)` to "texts" `(batch,)`, the same as `generate` of the task gives with
-          the same arguments; with `num_results` `(batch, num_results)`, and with `return_scores` also "scores" of the
-          same shape, float32;
-        * `generate(texts, seed, max_new_tokens, temperature, top_k, top_p, stop)`: the same with what a request
-          chooses, see `zoo.generation.GraphGenerator`. A server for SavedModels takes all inputs or none: those who
-          have nothing to choose call `serve`;
-        * `chat(roles, contents)`, where the tokenizer has a chat format: string tensors `(batch, messages)`, padded
-          with empty roles, to the answers, "texts" `(batch,)`, as `generate` of the task gives for conversations;
-        * `chat_generate(roles, contents, seed, ...)`: the same with what a request chooses;
+        * `serve(texts)`: string tensor `(batch,)` to "texts" `(batch,)`, with the same results as `generate` of the
+          task with the same arguments. With `num_results` the shape is `(batch, num_results)`. With `return_scores`
+          there are also "scores" of the same shape, float32.
+        * `generate(texts, seed, max_new_tokens, temperature, top_k, top_p, stop)`: the same, with settings of the
+          request, see `zoo.generation.GraphGenerator`. A signature needs all its inputs, so requests without settings
+          call `serve`.
+        * `chat(roles, contents)`, only with a chat format: string tensors `(batch, messages)`, padded with empty roles,
+          to the answers, "texts" `(batch,)`, with the same results as `generate` for conversations.
+        * `chat_generate(roles, contents, seed, ...)`: the same, with settings of the request.
         * `score`: prompts and texts, or sources and targets, string tensors `(batch,)`, to "log_likelihoods"
-          `(batch,)`, float32;
-        * `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`, float32;
-        * those of continuous batching, where a model can do that, see `zoo.tasks.row_endpoints`.
+          `(batch,)`, float32.
+        * `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`, float32.
+        * the endpoints of continuous batching, if the model supports it, see `zoo.tasks.row_endpoints`.
 
-        Where results are drawn, the property `draws` of `serve`, `generate` and `chat` is true: a text then depends on
-        its place in the batch. Where they are drawn only if a request has a temperature above 0, the property
-        `may_draw` of `generate` and `chat_generate` is true. Where texts begin with their prompts, so is
-        `begins_with_prompt`.
+        Endpoints have properties. `draws` of `serve`, `generate` and `chat` is true if results are random; a text then
+        depends on its index in the batch. `may_draw` of `generate` and `chat_generate` is true if results are random
+        only for a temperature above 0. `begins_with_prompt` is true if texts begin with their prompts.
 
-        A text longer than the model is an `InvalidArgumentError` that names the rows, unless `truncate` is true.
+        A text longer than the model allows raises an `InvalidArgumentError` that names the rows, unless `truncate` is
+        true.
 
-        The caches have room for `max_new_tokens` from the beginning: give it for a model that takes long texts.
+        The caches have room for `max_new_tokens` from the beginning, so set it for a model with a large `max_length`.
 
         Args:
             seed: Seed of `serve`.
             sampler, processors, stop, max_length, max_new_tokens, strip_prompt, truncate, num_results, return_scores,
                 lookahead: As for `generate`.
-            draft: None or "prompt_lookup", as for `generate`; an export has no room for a second model.
-            jit_compile: Whether XLA compiles the loop when the export runs: some seconds for each new combination of
-                batch size and length, then faster; not every server has it. Without it one program is for all sizes.
+            draft: None or "prompt_lookup", as for `generate`. An export cannot hold a second model.
+            jit_compile: Whether XLA compiles the loop when the export runs. This takes some seconds for each new
+                combination of batch size and length, and is faster afterwards. Not every server has XLA. Without it one
+                program serves all sizes.
 
         Raises:
             ValueError: If an argument is out of range.
@@ -219,13 +228,13 @@ class GenerativeTask(Task):
     def token_endpoints(
         self, *, max_length: int | None = None, max_new_tokens: int | None = None
     ) -> dict[str, Endpoint]:
-        """Returns the endpoints with which a loop writes texts token by token, see `zoo.tasks.token_endpoints`.
+        """Returns the endpoints for a loop that generates token by token, see `zoo.tasks.token_endpoints`.
 
         Args:
             max_length, max_new_tokens: As for `generate`.
 
         Raises:
-            ValueError: If the model needs more than its caches to go on, or an argument is out of range.
+            ValueError: If the model needs more than its caches for the next step, or an argument is out of range.
         """
         return writer_endpoints(self.generator, max_length, max_new_tokens)
 

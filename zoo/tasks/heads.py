@@ -1,4 +1,4 @@
-"""Heads: from hidden states to the outputs of a task."""
+"""Heads, which map hidden states to the outputs of a task."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from zoo.config import TransformerConfig
 
 
 def initializer_of(config: TransformerConfig) -> Any:
-    """Returns the initializer of a head: of the backbone's deviation, Glorot-uniform where it has none.
+    """Returns the initializer of a head: with the standard deviation of the backbone, or Glorot-uniform if it has none.
 
     Args:
-        config: The backbone's.
+        config: Configuration of the backbone.
     """
     deviation = config.initializer_range
     return "glorot_uniform" if deviation is None else keras.initializers.TruncatedNormal(stddev=deviation)
@@ -147,7 +147,7 @@ class ClassificationHead(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MaskedLMHead(keras.layers.Layer):
-    """What a masked language model does between hidden states and the tied projection to the vocabulary.
+    """Head of a masked language model, between the hidden states and the tied projection to the vocabulary.
 
     `norm(activation(dense(x)))`, and the bias that is added to the logits. This is the head of BERT, RoBERTa and
     DistilBERT, of ALBERT with the `dim` of its factorised embedding, and of ModernBERT without the biases of the dense

@@ -13,10 +13,10 @@ from zoo.preprocessing.rows import require_count
 
 
 def every_other(number: int) -> list[int]:
-    """Returns the numbers of every other layer, from the first.
+    """Returns the indices of every other layer, beginning with the first.
 
     Args:
-        number: How many layers there are.
+        number: Number of layers.
 
     Reference:
         Sanh et al. 2019, "DistilBERT", section 2 ("taking one layer out of two").
@@ -25,19 +25,19 @@ def every_other(number: int) -> list[int]:
 
 
 def keep_layers(task: Any, layers: Sequence[int], decoder_layers: Sequence[int] | None = None) -> Any:
-    """Returns a task like another one, of fewer layers, with copies of their weights and of all others.
+    """Returns a copy of a task with fewer layers. The weights are copied.
 
     Args:
         task: A task on a Transformer.
-        layers: Numbers of the layers to keep, from 0, ascending: those of the only stack, or of the encoder.
-        decoder_layers: Those of the decoder of an encoder-decoder. Default all.
+        layers: Indices of the layers to keep, from 0, ascending: in the only stack, or in the encoder.
+        decoder_layers: Indices of the decoder layers to keep, for an encoder-decoder. Default all.
 
     Returns:
         A task of the same class, with the same preprocessor.
 
     Raises:
-        ValueError: If a number is out of range, the weights are adapted or quantized, or layers of the model cannot
-            be told apart: they share weights, or what they compute depends on their number.
+        ValueError: If an index is out of range, if the weights are adapted or quantized, or if layers cannot be removed
+            because they share weights or depend on their index.
 
     Example:
 

@@ -10,13 +10,13 @@ _TASKS: dict[str, type] = {}
 
 
 def register_tasks(*tasks: type) -> None:
-    """Adds tasks to those that a saved model may name, by the names of their classes.
+    """Registers task classes by name, so that saved models of these tasks can be loaded.
 
     Args:
-        *tasks: Classes of tasks.
+        *tasks: Task classes.
 
     Raises:
-        ValueError: If the name of one is taken by another.
+        ValueError: If another class has the same name.
     """
     for task in tasks:
         if _TASKS.get(task.__name__, task) is not task:

@@ -1,4 +1,4 @@
-"""Losses and metrics of Keras for models that return logits, where Keras by itself expects probabilities."""
+"""Losses and metrics of Keras for models that return logits. By default Keras expects probabilities."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from layers.keras_internals import takes_logits
 from zoo.preprocessing.rows import shorten
 
 _LOSSES = (
@@ -67,11 +68,12 @@ def loss_of_logits(loss: Any) -> Any:
     """Returns a loss that takes the logits of a model.
 
     Args:
-        loss: What `compile` was given. A cross-entropy by its name, as a class or as a function of Keras becomes one of
-            logits, the mean over what has a weight; all else stays. Lists and dictionaries of losses are gone through.
+        loss: The argument `loss` of `compile`. A cross-entropy by its name, as a class or as a function of Keras
+            becomes one of logits, with the mean over weighted entries. Other losses stay. Lists and dictionaries are
+            searched.
 
     Raises:
-        ValueError: If it expects probabilities, or is a "crossentropy", of which there are several.
+        ValueError: If the loss expects probabilities, or is "crossentropy", which is ambiguous.
 
     Example:
 
@@ -97,14 +99,14 @@ def metrics_of_logits(metrics: Any, is_binary: bool, name: str) -> Any:
     """Returns metrics that take the logits of a model.
 
     Args:
-        metrics: What `compile` was given: None, or a list of names, classes, functions and objects, also nested, or a
+        metrics: The argument of `compile`: None, or a list of names, classes, functions and objects, also nested, or a
             dictionary of these. Cross-entropies and the binary accuracy by name, as classes or as functions become
             metrics of logits; all else stays.
         is_binary: Whether each logit is a decision of its own, so that "accuracy" is the binary one.
         name: Name of the argument.
 
     Raises:
-        ValueError: If one expects probabilities.
+        ValueError: If a metric expects probabilities.
     """
     if isinstance(metrics, (list, tuple)):
         return [metrics_of_logits(metric, is_binary, f"{name}[{index}]") for index, metric in enumerate(metrics)]
@@ -137,7 +139,7 @@ def _refuse_probabilities(given: Any, made_of: Callable, name: str) -> Any:
     got = f"got {shorten(given)}"
     if not _computed_by_keras(value):
         return given if isinstance(given, str) else value
-    if getattr(value, "from_logits", getattr(value, "_from_logits", True)) is False:
+    if not takes_logits(value):
         raise ValueError(
             f"{name} must take logits, which the model returns: {kind}(from_logits=True), {got} with from_logits=False."
         )

@@ -1,4 +1,4 @@
-"""Masked language model: guesses tokens that are hidden."""
+"""Masked language model: predicts masked tokens."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +10,7 @@ from keras import ops
 from zoo.backbones.backbone import Backbone
 from zoo.backbones.output_map import OutputMap
 from zoo.export import Endpoint, Field
+from zoo.inspect.row import Decisions, Row
 from zoo.preprocessing import MaskedLMPreprocessor
 from zoo.preprocessing.rows import as_text, require_count
 from zoo.storage import quote
@@ -23,31 +24,31 @@ from zoo.training.metrics import TokenAccuracy
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MaskedLM(EncoderTask):
-    """An encoder that guesses hidden tokens from all others.
+    """A masked language model: an encoder that predicts masked tokens from all others.
 
-    `fit` hides other tokens of a text in each epoch, `evaluate` and validation always the same ones.
+    `fit` masks different tokens of a text in each epoch. `evaluate` and validation always mask the same tokens.
 
     Args:
         backbone: An encoder.
         preprocessor: A `MaskedLMPreprocessor`; a tokenizer with a mask token; or None for use on token level.
-        head: "transform" (dense, activation, norm, tied projection, bias: BERT and its followers), or "projection" (the
-            backbone's projection alone).
+        head: "transform" (dense, activation, norm, tied projection, bias, as in BERT), or "projection" (the backbone's
+            projection alone).
         head_activation: Activation of the dense layer of "transform".
-        head_bias: Whether its dense layer and norm have biases.
-        head_norm_epsilon: Epsilon of its norm; None for that of the backbone's norms.
+        head_bias: Whether the dense layer and the norm of "transform" have biases.
+        head_norm_epsilon: Epsilon of the norm of "transform"; None for that of the backbone's norms.
         **options: Arguments of `MaskedLMPreprocessor` where none is given: `mask_rate`, `mask_share`, `random_share`,
             `whole_words`, `sequence_length` and `truncate`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
-        inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`; with
-            `"mask_positions"` `(batch, count)` only those tokens are guessed, -1 where there is none.
+        inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`. With
+            `"mask_positions"`, `(batch, count)` padded with -1, only the tokens at these positions are predicted.
         training: Whether dropout is active.
 
     Returns:
-        Logits `(batch, length, vocabulary)`, or `(batch, count, vocabulary)`.
+        Logits `(batch, length, vocabulary)`, or `(batch, count, vocabulary)` with mask positions.
 
     Raises:
-        ValueError: If the backbone is no encoder, the tokenizer has no mask token, or an argument is out of range.
+        ValueError: If the backbone is not an encoder, the tokenizer has no mask token, or an argument is out of range.
 
     Example:
 
@@ -60,6 +61,7 @@ class MaskedLM(EncoderTask):
     """
 
     preprocessor_class = MaskedLMPreprocessor
+    positions_input = "mask_positions"
 
     def __init__(
         self,
@@ -102,8 +104,22 @@ class MaskedLM(EncoderTask):
         }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        vectors, _ = self._vectors(inputs, training)
-        return self.token_head(vectors, training)
+        return self.outputs_of(self.backbone(self.backbone_inputs(inputs), training=training), inputs, training)
+
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        return self.token_head(self._vectors(hidden, inputs), training)
+
+    def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
+        """Returns the probabilities of the token at each position."""
+        return Decisions(ops.log_softmax(ops.cast(outputs, "float32"), axis=-1))
+
+    def row_of(self, text: Any, target: Any = None) -> Row:
+        """Returns the row of a text. Every token is predicted, and mask tokens have no known target."""
+        row = super().row_of(text, target)
+        inputs = self.backbone_inputs(row.inputs)
+        ids = inputs["token_ids"][0].astype("int64")
+        mask_id = getattr(self.tokenizer, "mask_id", None)
+        return Row(inputs, np.where(ids == mask_id, -1, ids))
 
     def with_hidden(self, inputs: dict[str, Any], training: bool | None = None) -> tuple[Any, Any]:
         """Returns logits, and the last hidden states of all tokens, `(batch, length, hidden_dim)`.
@@ -111,16 +127,14 @@ class MaskedLM(EncoderTask):
         Args:
             inputs, training: As for the call.
         """
-        vectors, hidden = self._vectors(inputs, training)
-        return self._score(vectors), hidden
+        hidden = self.backbone(self.backbone_inputs(inputs), training=training)
+        return self._score(self._vectors(hidden, inputs)), hidden
 
-    def _vectors(self, inputs: dict[str, Any], training: bool | None) -> tuple[Any, Any]:
-        """Vectors of the tokens to guess at the width of the output table, and the hidden states of all tokens."""
-        inputs = dict(inputs)
-        positions = inputs.pop("mask_positions", None)
-        hidden = self.backbone(inputs, training=training)
+    def _vectors(self, hidden: Any, inputs: dict[str, Any]) -> Any:
+        """Vectors of the tokens to guess at the width of the output table."""
+        positions = inputs.get(self.positions_input)
         guessed = hidden if positions is None else take_positions(hidden, positions)
-        return self.backbone.output_vectors(guessed) if self.head is None else self.head(guessed), hidden
+        return self.backbone.output_vectors(guessed) if self.head is None else self.head(guessed)
 
     def _score(self, vectors: Any) -> Any:
         logits = self.backbone.score(vectors)
@@ -140,41 +154,42 @@ class MaskedLM(EncoderTask):
         return TokenCrossEntropy()
 
     def default_metrics(self) -> list[Any]:
-        """Returns the share of tokens that are guessed."""
+        """Returns the accuracy of the predicted tokens."""
         return [TokenAccuracy()]
 
     # Use.
 
     @property
     def mask_token(self) -> str:
-        """How the mask is spelled in a text."""
+        """The string of the mask token in a text."""
         return self.preprocessor.mask_token
 
     @staticmethod
     def best_tokens(logits: Any, top_k: int) -> tuple[Any, Any]:
-        """Returns the ids of the likeliest tokens and their probabilities, `(batch, count, top_k)`.
+        """Returns the ids of the most probable tokens and their probabilities, `(batch, count, top_k)`.
 
         Args:
             logits: `(batch, count, vocabulary)`.
-            top_k: Number of tokens, the likeliest first.
+            top_k: Number of tokens.
         """
         probabilities, token_ids = ops.top_k(ops.softmax(ops.cast(logits, "float32"), axis=-1), top_k)
         return token_ids, probabilities
 
     def fill_mask(self, texts: str | Sequence[str], top_k: int = 5, *, batch_size: int = 32) -> list[Any]:
-        """Returns the likeliest tokens for each mask token in texts.
+        """Returns the most probable tokens for each mask token in texts.
 
         Args:
-            texts: One text or many, in which the mask token is spelled out, see `mask_token`.
-            top_k: Number of tokens.
+            texts: One text or many, with at least one mask token each, see `mask_token`.
+            top_k: Number of tokens for each mask.
             batch_size: Texts per batch.
 
         Returns:
-            For each text a list with one entry per mask: `top_k` pairs of a token and its probability, the likeliest
-            first. For a single text its list alone.
+            For each text a list with one entry per mask: `top_k` pairs of a token and its probability, the most
+            probable first. For a single text its list alone.
 
         Raises:
-            ValueError: If a text has no mask or is too long, naming the row, or an argument is out of range.
+            ValueError: If a text has no mask or is too long (the message names the row), or an argument is out of
+                range.
 
         Example:
 
@@ -204,7 +219,7 @@ class MaskedLM(EncoderTask):
         return self.fill_mask(x, batch_size=batch_size)
 
     def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: rows of tokens to "logits" of every place, `(batch, length, vocabulary)`."""
+        """Returns the endpoint `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`."""
         size = self.backbone.config.vocabulary_size
         output = Field("logits", ("batch", "length", size), "float32", "of the token at each place")
         return encoder_endpoints(
@@ -214,9 +229,9 @@ class MaskedLM(EncoderTask):
     def endpoints(self, *, top_k: int = 5) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(texts)` of an export, for any batch size.
 
-        It takes a string tensor `(batch,)` of texts in which the mask token is spelled out, and returns "tokens",
-        strings, and "probabilities", float32, both `(batch, masks, top_k)`, the likeliest first. A text with fewer
-        masks than others has "" and 0 behind them. A text longer than the model is an `InvalidArgumentError`, unless
+        It takes a string tensor `(batch,)` of texts with mask tokens, and returns "tokens", strings, and
+        "probabilities", float32, both `(batch, masks, top_k)`, the most probable first. Texts with fewer masks than
+        others are padded with "" and 0. A text longer than the model allows raises an `InvalidArgumentError`, unless
         the task truncates.
 
         Args:

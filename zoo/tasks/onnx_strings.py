@@ -1,4 +1,4 @@
-"""An endpoint from strings for ONNX: tokenizer, special tokens and padding in one file with the model."""
+"""An endpoint of ONNX that takes strings: tokenizer, special tokens and padding in one file with the model."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ class TextInput:
     """An endpoint that takes strings in ONNX.
 
     Args:
-        endpoint: What it is for those who call it.
-        rows: What it is behind the tokenizer: from the ids of all texts and where those of each begin and end.
-        tokenizer: What is before that.
+        endpoint: The endpoint as callers see it.
+        rows: The endpoint after the tokenizer. It takes the ids of all texts, and where those of each text are.
+        tokenizer: The tokenizer.
     """
 
     endpoint: Endpoint
@@ -26,16 +26,17 @@ class TextInput:
 def text_inputs(task: Any, format: str, strings: bool | Sequence[str]) -> dict[str, TextInput]:
     """Returns the endpoint `serve`, which takes texts and returns what `forward` does.
 
-    A text longer than the model is cut where the preprocessor of the task truncates; elsewhere it is an error of the
+    A text longer than the model is cut if the preprocessor of the task truncates. Otherwise it is an error of the
     runtime: "indices element out of data bounds".
 
     Args:
         task: The task.
         format: The format.
-        strings: Texts for which the tokenizer of the file must give the same ids; True for some of many languages.
+        strings: Texts for which the tokenizer of the file must give the same ids; True for samples in many languages.
 
     Raises:
-        ValueError: If the format or the task does not take strings, or the tokenizer cannot be written, saying why.
+        ValueError: If the format or the task does not take strings, or the tokenizer cannot be written. The message
+            says why.
     """
     if format != "onnx":
         raise ValueError(

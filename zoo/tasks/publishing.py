@@ -1,4 +1,4 @@
-"""Models on their way to the hub: written whole, read back, and put there in one commit."""
+"""Uploads of models to the hub: written completely, read back, and pushed in one commit."""
 
 import tempfile
 from pathlib import Path
@@ -25,11 +25,11 @@ def push_task(
     base_model: str | None,
     message: str,
 ) -> str:
-    """Puts a task into a model of the hub, see `Task.push`.
+    """Pushes a task to a model repository of the hub, see `Task.push`.
 
     Args:
         task: The task.
-        address: `owner/name`, with `@revision` behind it for a branch.
+        address: `owner/name`, or `owner/name@revision` for a branch.
         format: One of `FORMATS`.
         private, message: See `zoo.storage.push`.
         license, base_model: See `zoo.huggingface.save_task`.

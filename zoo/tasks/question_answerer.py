@@ -1,6 +1,7 @@
-"""Question answering: a question and a context in, the part of the context that answers it out."""
+"""Question answering: finds the part of a context that answers a question."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,6 +10,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
+from zoo.inspect.row import Decisions
 from zoo.preprocessing import QuestionAnswererPreprocessor
 from zoo.preprocessing.rows import require_count
 from zoo.tasks.encoder_task import EncoderTask
@@ -20,24 +22,24 @@ from zoo.training.span_losses import SpanAccuracy, SpanCrossEntropy
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class QuestionAnswerer(EncoderTask):
-    """Finds the answers to questions in texts.
+    """Extractive question answering: finds the answer to a question in a context.
 
-    Each token has two logits: that of being the first of the answer, and that of being the last. Contexts of any
-    length are read in windows that overlap; a span counts in the window where its first token has most of its
-    surroundings. The first token of a row stands for no answer.
+    Each token has two logits, for being the first and for being the last token of the answer. The first token of a row
+    stands for "no answer". Long contexts are read in overlapping windows. A span is scored in the window in which its
+    first token has the most context on both sides.
 
     Args:
-        backbone: An encoder, a decoder (a token then knows those before it only: the question stands first), or both
-            (the decoder is given the same tokens).
+        backbone: An encoder; a decoder, in which tokens of the context see the question before them; or an
+            encoder-decoder, whose decoder reads the same tokens.
         preprocessor: A `QuestionAnswererPreprocessor`; a tokenizer; or None for use on token level.
         hidden_activation: Activation of the head's inner layer; None for no inner layer.
-        inner_bias: Whether that layer has a bias.
-        inner_norm: Whether a layer norm follows it.
+        inner_bias: Whether the inner layer has a bias.
+        inner_norm: Whether a layer norm follows the inner layer.
         projection_bias: Whether the last linear map of the head has a bias.
-        head_dropout: Rate of the dropout before the linear map.
-        max_answer_length: Most tokens of an answer.
-        no_answer_threshold: How much the logit of no answer must be above that of the best span for there to be none.
-            None: there always is an answer, unless the context is empty.
+        head_dropout: Rate of the dropout before the last linear map.
+        max_answer_length: Largest number of tokens of an answer.
+        no_answer_threshold: There is no answer if the logit of "no answer" exceeds that of the best span by more than
+            this. None: there is always an answer, unless the context is empty.
         decoder_start_id: See `EncoderTask`.
         **options: Arguments of `QuestionAnswererPreprocessor` where none is given: `stride`, `sequence_length` and
             `truncate`; and `name`, `dtype` and `trainable`.
@@ -115,8 +117,15 @@ class QuestionAnswerer(EncoderTask):
         }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        logits = self.head(self.hidden(inputs, training), training=training)
+        return self.outputs_of(self.hidden(inputs, training), inputs, training)
+
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        logits = self.head(hidden, training=training)
         return ops.where(ops.expand_dims(ops.cast(inputs["padding_mask"], "bool"), -1), logits, EXCLUDED)
+
+    def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
+        """Returns the probabilities of each token to be the first, and the last, of the answer."""
+        return Decisions(ops.log_softmax(ops.transpose(outputs, (0, 2, 1)), axis=-1), tokens, ("start", "end"))
 
     # Training.
 
@@ -129,7 +138,7 @@ class QuestionAnswerer(EncoderTask):
         return SpanCrossEntropy()
 
     def default_metrics(self) -> list[Any]:
-        """Returns the share of windows whose first and last token of the answer are both found."""
+        """Returns the accuracy of windows: the fraction in which both ends of the answer are right."""
         return [SpanAccuracy(name="accuracy")]
 
     # Use.
@@ -143,16 +152,16 @@ class QuestionAnswerer(EncoderTask):
 
         Args:
             questions: One question or many.
-            contexts: The text in which it is looked for; one per question.
-            top_k: How many answers to return for each question, the best first. None for the best alone.
+            contexts: The text to search, one per question.
+            top_k: Number of answers to return for each question, the best first. None for the best alone.
             batch_size: Windows per batch.
 
         Returns:
-            For each question an `Answer`: text, first character and the one after its last, its probability, and that
-            of no answer. With `top_k` a list of at most as many of these. For a single question that alone.
+            For each question an `Answer`: text, `start` and `end` in characters (end exclusive), its probability, and
+            that of no answer. With `top_k` a list of at most `top_k` answers. For a single question its result alone.
 
         Raises:
-            TypeError, ValueError: If something is no text, or a question too long, naming the row.
+            TypeError, ValueError: If a row is not text, or a question is too long. The message names the row.
         """
         if isinstance(questions, (str, bytes)) and isinstance(contexts, (str, bytes)):
             return self.answer([questions], [contexts], top_k=top_k, batch_size=batch_size)[0]
@@ -188,7 +197,7 @@ class QuestionAnswerer(EncoderTask):
         ]
 
     def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: rows of tokens to "logits" of first and last token, `(batch, length, 2)`."""
+        """Returns the endpoint `forward`: token-level inputs to "logits" of both ends, `(batch, length, 2)`."""
         output = Field("logits", ("batch", "length", 2), "float32", "of being the first and the last token")
         return encoder_endpoints(
             self,
@@ -201,9 +210,9 @@ class QuestionAnswerer(EncoderTask):
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(questions, contexts)` of an export, for any batch size.
 
-        It takes string tensors `(batch,)` and returns "answers", strings `(batch,)`, "" for none; "starts" and "ends",
-        their places in the bytes of the contexts, int64; "scores" and "no_answer", probabilities, float32. A question
-        that is too long is an `InvalidArgumentError`, unless the task truncates.
+        It takes string tensors `(batch,)`. It returns "answers", strings `(batch,)`, "" for none; "starts" and "ends",
+        byte offsets in the contexts, int64; "scores" and "no_answer", probabilities, float32. A question that is too
+        long raises an `InvalidArgumentError`, unless the task truncates.
         """
         import tensorflow as tf
 

@@ -1,5 +1,6 @@
 """Detection of replaced tokens: ELECTRA's discriminator."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -8,6 +9,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
+from zoo.inspect.row import Decisions
 from zoo.preprocessing import ReplacedTokenDetectorPreprocessor
 from zoo.preprocessing.rows import as_texts
 from zoo.preprocessing.token_rows import checked_lengths
@@ -33,10 +35,11 @@ class DetectedToken(NamedTuple):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ReplacedTokenDetector(EncoderTask):
-    """An encoder that tells for each token of a text whether it was replaced by another.
+    """Replaced token detection: an encoder that predicts for each token of a text whether it was replaced.
 
-    `fit` replaces other tokens of a text by random ones in each epoch, `evaluate` and validation always the same ones.
-    (ELECTRA was trained on what a small masked language model filled in: give `fit` such batches on token level.)
+    `fit` replaces different tokens of a text by random tokens in each epoch. `evaluate` and validation always replace
+    the same tokens. ELECTRA itself was trained with tokens of a small masked language model; pass such batches to `fit`
+    on token level.
 
     Args:
         backbone: An encoder.
@@ -53,7 +56,7 @@ class ReplacedTokenDetector(EncoderTask):
         Logits `(batch, length, 1)`, float32.
 
     Raises:
-        ValueError: If the backbone is no encoder, or an argument is out of range.
+        ValueError: If the backbone is not an encoder, or an argument is out of range.
 
     Example:
 
@@ -87,7 +90,14 @@ class ReplacedTokenDetector(EncoderTask):
         return {"hidden_activation": self.head.hidden_activation}
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.head(self.hidden(inputs, training), training=training)
+        return self.outputs_of(self.hidden(inputs, training), inputs, training)
+
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        return self.head(hidden, training=training)
+
+    def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
+        """Returns for each token the probabilities that it is original, and that it was replaced."""
+        return Decisions(ops.log_sigmoid(ops.concatenate([-outputs, outputs], axis=-1)), ("original", "replaced"))
 
     # Training.
 
@@ -96,7 +106,7 @@ class ReplacedTokenDetector(EncoderTask):
         return keras.losses.BinaryCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def default_metrics(self) -> list[Any]:
-        """Returns the share of tokens that are told rightly."""
+        """Returns the accuracy over all tokens."""
         return [keras.metrics.BinaryAccuracy(threshold=0.0, name="accuracy")]
 
     # Use.
@@ -123,11 +133,11 @@ class ReplacedTokenDetector(EncoderTask):
             batch_size: Texts per batch.
 
         Returns:
-            For each text a list of `DetectedToken`: text, first character and the one after its last, probability. For
-            a single text its list alone.
+            For each text a list of `DetectedToken`: text, `start` and `end` in characters (end exclusive), probability.
+            For a single text its list alone.
 
         Raises:
-            TypeError, ValueError: If something is no text or too long, naming the row.
+            TypeError, ValueError: If a row is not text, or is too long. The message names the row.
         """
         if isinstance(texts, (str, bytes)):
             return self.detect([texts], batch_size=batch_size)[0]
@@ -140,7 +150,7 @@ class ReplacedTokenDetector(EncoderTask):
         ]
 
     def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: rows of tokens to "probabilities" that each was replaced."""
+        """Returns the endpoint `forward`: token-level inputs to "probabilities" that each token was replaced."""
         output = Field("probabilities", ("batch", "length"), "float32", "that each token was replaced")
 
         def forward(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -151,9 +161,9 @@ class ReplacedTokenDetector(EncoderTask):
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(texts)` of an export: string tensor `(batch,)` to the tokens of each text.
 
-        These are "probabilities", float32 `(batch, tokens)`, "starts" and "ends", places in the bytes of the texts,
-        int64, and "counts", how many tokens each text has, int64 `(batch,)`; behind them stand zeros. A text longer
-        than the model is an `InvalidArgumentError`, unless the task truncates.
+        It returns "probabilities", float32 `(batch, tokens)`; "starts" and "ends", byte offsets in the texts, int64;
+        and "counts", the number of tokens of each text, int64 `(batch,)`. Rows are padded with zeros. A text longer
+        than the model allows raises an `InvalidArgumentError`, unless the task truncates.
         """
         import tensorflow as tf
 

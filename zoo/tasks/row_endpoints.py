@@ -1,4 +1,4 @@
-"""Endpoints with which a server writes many texts at once, each of which begins and ends when it likes."""
+"""Endpoints of continuous batching: a server generates many texts at once, each with its own beginning and end."""
 
 import dataclasses
 from typing import Any
@@ -53,19 +53,19 @@ def row_endpoints(generator: Any, chosen: Any, truncate: bool | None, texts: Fie
     * `advance(token_ids, ..., steps, state)`: writes some tokens in each row; returns them, and the state;
     * `continuation(prompts, token_ids)`, `chat_continuation`: the texts of generated tokens.
 
-    The state is a tensor per cache, rows on the first axis, each an input and an output of its own. What a server has
-    to know of the model (ends, lengths, the sampler of the export) are the properties of `advance`.
+    The state has one tensor per cache, with rows on the first axis. Each tensor is an input and an output. The
+    properties of `advance` hold what a server needs to know of the model: ends, lengths, the sampler of the export.
 
     Args:
         generator: The `TextGenerator` of the task.
-        chosen: Its `GenerationDefaults`, with what the export was given.
-        truncate: Whether prompts that are too long lose their beginning; None for what the preprocessor does.
+        chosen: Its `GenerationDefaults`, with the arguments of the export.
+        truncate: Whether prompts that are too long lose their beginning; None for the choice of the preprocessor.
         texts, messages: The inputs of `tokens` and `chat_tokens`.
 
     Returns:
-        The endpoints; none where generation depends on more than the settings of a row: logit processors, sequences
-        of tokens that end a text, samplers other than `Greedy` and `Sample` (without `typical_p`), and backbones whose
-        rows go together.
+        The endpoints. There are none if generation depends on more than the settings of a row: logit processors,
+        sequences of tokens that end a text, samplers other than `Greedy` and `Sample` (without `typical_p`), and
+        backbones whose rows depend on each other.
     """
     options = generator.options(**chosen.options(), stop_sequences=split_stops(chosen.stop)[1], jit_compile=False)
     settings = row_settings(options.sampler)

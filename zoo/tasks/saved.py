@@ -1,4 +1,4 @@
-"""Models that `save_to_preset` wrote, and folders of runs, among what `from_preset` reads."""
+"""Models that `save_to_preset` wrote, and folders of runs, as sources of `from_preset`."""
 
 from pathlib import Path
 from typing import Any, NamedTuple

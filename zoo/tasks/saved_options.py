@@ -1,4 +1,4 @@
-"""What files say of a task: its class, that of its preprocessor, and their arguments, checked."""
+"""Description of a task in files: its class, that of its preprocessor, and their checked arguments."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -46,7 +46,7 @@ class SavedOptions(NamedTuple):
         return self.task(backbone, preprocessor, **{name: options[name] for name in options if name not in names})
 
     def has_head_for(self, given: Mapping[str, Any]) -> bool:
-        """Whether the head that was saved is one for the labels that are given, if there are such.
+        """Returns whether the saved head fits the given labels, if there are any.
 
         Args:
             given: Arguments of the task in place of those of the file.
@@ -55,7 +55,7 @@ class SavedOptions(NamedTuple):
         return "labels" not in given or (labels is not None and have_same_outputs(given["labels"], labels))
 
     def under(self, given: Mapping[str, Any], before: int | None, now: int) -> dict[str, Any]:
-        """Returns the options without those that do not hold with what the user gives.
+        """Returns the options without those that do not hold with the arguments of the user.
 
         Args:
             given: Arguments of the task in place of those of the file.
@@ -85,7 +85,7 @@ class SavedOptions(NamedTuple):
 
 
 def read_saved_options(name: str, options: Mapping[str, Any], task_class: type, where: str) -> SavedOptions:
-    """Returns what a file says of its task, the types of all arguments checked.
+    """Returns the description of a task in a file, with the types of all arguments checked.
 
     Args:
         name: Name of the task that was saved.
@@ -124,7 +124,7 @@ def read_saved_options(name: str, options: Mapping[str, Any], task_class: type, 
 
 @contextlib.contextmanager
 def naming_options(path: Path) -> Iterator[None]:
-    """Errors of a task's constructor name the file that its arguments are from.
+    """A context in which errors of a task's constructor name the file that its arguments are from.
 
     Args:
         path: The file.

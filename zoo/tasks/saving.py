@@ -1,4 +1,4 @@
-"""What a saved task holds: weights, tokenizer, options, and the registered name of its preprocessor's class."""
+"""Saving of a task: weights, tokenizer, options, and the registered name of the class of its preprocessor."""
 
 import os
 import threading
@@ -57,7 +57,7 @@ def registered_name(kind: type[Preprocessor]) -> str:
         kind: The class.
 
     Raises:
-        ValueError: If it is not registered: what is saved could not be loaded.
+        ValueError: If it is not registered, because the saved files could not be loaded.
     """
     name = keras.saving.get_registered_name(kind)
     if keras.saving.get_registered_object(name) is not kind:
@@ -92,7 +92,7 @@ def save_task(task: Any, directory: str | os.PathLike) -> None:
 
     Args:
         task: The task.
-        directory: Where to; replaced if it holds a saved model, an error if it holds something else.
+        directory: The directory to write. A saved model that it holds is replaced. Other contents are an error.
 
     Raises:
         ValueError: If its backbone was quantized by another task.
@@ -138,11 +138,11 @@ def read_adapters(values: Any, where: str) -> dict[str, dict[str, Any]]:
     """Returns the low-rank updates of a saved task, their types checked.
 
     Args:
-        values: What the file says.
+        values: The content of the file.
         where: The file and key, for errors.
 
     Raises:
-        ValueError: If a value is of another type, naming it.
+        ValueError: If a value is of another type. The message names it.
     """
     kinds = {"layers": dict[str, list[int | float]], "dropout": float, "active": bool, "trainable": bool}
     require_type(values, dict[str, dict[str, Any]], where)

@@ -1,4 +1,4 @@
-"""Sequence to sequence: one text in, another text out."""
+"""Sequence-to-sequence model: maps a text to another text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from zoo.export import Endpoint, Field
+from zoo.inspect.row import Row, is_token_level, next_ids, without_padding
 from zoo.preprocessing import Seq2SeqLMPreprocessor
 from zoo.preprocessing.rows import as_sequence, as_text, require_count
 from zoo.tasks.attention_endpoint import seq2seq_attention_endpoint
@@ -16,7 +17,7 @@ from zoo.training.losses import TokenCrossEntropy
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class Seq2SeqLM(GenerativeTask):
-    """An encoder-decoder that maps a text to a text, for example a sentence to its translation.
+    """A sequence-to-sequence model: an encoder-decoder that maps a text to a text, for example to its translation.
 
     Args:
         backbone: An encoder-decoder backbone.
@@ -26,17 +27,18 @@ class Seq2SeqLM(GenerativeTask):
             and `truncate`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
-        inputs: `{"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}`, ids
-            integers and masks true where a token is real, `(batch, encoder_length)` and `(batch, decoder_length)`.
-            The source ends with the end token; the decoder input begins with the token that decoding starts with.
+        inputs: `{"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids", "decoder_padding_mask"}`. Token ids
+            are integers, masks are true where a token is real. Shapes are `(batch, encoder_length)` and
+            `(batch, decoder_length)`. The source ends with the end token, and the decoder input begins with the
+            decoder's start token.
         training: Whether dropout is active.
 
     Returns:
         Logits of the next target token, `(batch, decoder_length, vocabulary)`.
 
     Raises:
-        ValueError: If the backbone is no encoder-decoder, the tokenizer has more tokens than the backbone, or lacks
-            `decoder_start_token`.
+        ValueError: If the backbone is not an encoder-decoder, or if the tokenizer has more tokens than the backbone or
+            lacks `decoder_start_token`.
 
     Example:
 
@@ -53,7 +55,25 @@ class Seq2SeqLM(GenerativeTask):
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         hidden = self.backbone(inputs, training=training)["decoder_sequence_output"]
-        return self.token_head(self.backbone.output_vectors(hidden), training)
+        return self.outputs_of(hidden, inputs, training)
+
+    def row_of(self, text: Any, target: Any = None) -> Row:
+        """Returns the row of a source with its target. Every token of the target is predicted."""
+        if is_token_level(text):
+            row = super().row_of(text, target)
+            return row._replace(targets=next_ids(row.inputs["decoder_token_ids"][0]))
+        as_text(text, "text")
+        preprocessor = self.preprocessor
+        if target is None:
+            written = self.generate(text, jit_compile=False)
+            target = written if isinstance(written, str) else written[0]
+            # a text may have more tokens than the model wrote it with
+            preprocessor = preprocessor.replace(truncate=True)
+        rows = preprocessor.examples([text], [target], names=("text", "target", "sample_weight"))
+        inputs, labels, _ = preprocessor.collate(*rows[:3])
+        row = without_padding({name: np.asarray(value) for name, value in inputs.items()})
+        count = row.inputs["decoder_token_ids"].shape[1]
+        return row._replace(targets=np.asarray(labels, "int64")[0, :count])
 
     def with_hidden(self, inputs: dict[str, Any], training: bool | None = None) -> tuple[Any, Any]:
         """Returns logits, and the decoder's last hidden states `(batch, decoder_length, hidden_dim)`.
@@ -65,7 +85,7 @@ class Seq2SeqLM(GenerativeTask):
         return self.backbone.logits(hidden), hidden
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """Returns Adam with rate 1e-4, the paper's beta and epsilon, and gradients clipped to norm 1."""
+        """Returns Adam with rate 1e-4, betas and epsilon of Vaswani et al. 2017, and gradients clipped to norm 1."""
         return keras.optimizers.Adam(1e-4, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0)
 
     def default_loss(self) -> TokenCrossEntropy:
@@ -87,7 +107,7 @@ class Seq2SeqLM(GenerativeTask):
             `(number,)`.
 
         Raises:
-            ValueError: If there are not as many targets as sources, or a text is longer than the model.
+            ValueError: If there are not as many targets as sources, or a text is longer than the model allows.
         """
         singles = [isinstance(texts, (str, bytes)) for texts in (sources, targets)]
         if all(singles):

@@ -31,14 +31,14 @@ class Answer(NamedTuple):
 
 
 def best_spans(logits: Any, starts: Any, ends: Any, longest: int, count: int = 1) -> dict[str, Any]:
-    """Returns the best spans of each row: the logit of a span is that of its first and that of its last token.
+    """Returns the best spans of each row. The logit of a span is the sum of those of its first and last token.
 
     Args:
-        logits: Two per token, float32 `(rows, length, 2)`.
+        logits: Two logits per token, float32 `(rows, length, 2)`.
         starts: Whether a span may begin with a token, `(rows, length)`.
         ends: Whether it may end there, `(rows, length)`.
-        longest: Most tokens of a span.
-        count: How many to return.
+        longest: Largest number of tokens of a span.
+        count: Number of spans to return.
 
     Returns:
         "logits", "first" and "last" `(rows, count)`, the best first, below `NOTHING` where there are fewer; "total"
@@ -79,7 +79,7 @@ def merge_windows(
         context: The text.
         found: What `best_spans` returned for each window, tokens counted from the first of the context.
         places: First character of each token of each window, and the one after its last.
-        count: Most answers.
+        count: Largest number of answers.
         threshold: How much the logit of no answer must be above that of the best span for there to be none; None for
             at least one answer, where the context has a token.
     """
@@ -111,7 +111,7 @@ def _trimmed(context: str, start: int, end: int) -> tuple[int, int]:
 def merge_in_graph(
     contexts: Any, found: dict[str, Any], windows: dict[str, Any], threshold: float | None
 ) -> dict[str, Any]:
-    """As `merge_windows` for the best answer of each row of a batch; a graph function.
+    """Returns the best answer of each row of a batch, as `merge_windows` does. A graph function.
 
     Args:
         contexts: String tensor `(rows,)`.

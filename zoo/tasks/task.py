@@ -1,60 +1,49 @@
-"""What all tasks share: a backbone, a head and a preprocessor; saving, exporting and adapting these."""
+"""Base class of all tasks: a backbone, a head and a preprocessor, with saving, export and adaptation."""
 
-import functools
-import inspect
 import os
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import keras
 
 from zoo.backbones.adapters import LoraReport, active_variables, is_factor, size_of
 from zoo.backbones.backbone import Backbone, default_policy, require_plain_policy
-from zoo.export import (
-    RUNTIME_FORMATS,
-    SAVED_MODEL,
-    Endpoint,
-    Request,
-    requests_of,
-    require_format,
-    require_plain_weights,
-    write_runtime_format,
-    write_saved_model,
-)
+from zoo.export import RUNTIME_FORMATS, SAVED_MODEL, Endpoint, Request, requests_of
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.keras_hub import save_task as save_keras_hub_task
 from zoo.preprocessing import Preprocessor
+from zoo.signatures import signature_of
 from zoo.storage import find_reader
 from zoo.tasks.adaptation import Adaptation, QuantizationReport
 from zoo.tasks.arguments import parameters_of
+from zoo.tasks.exporting import export_task
 from zoo.tasks.freezing import FreezeReport, freeze
+from zoo.tasks.inspectable import InspectableModel
 from zoo.tasks.kinds import task_class_of
-from zoo.tasks.onnx_strings import text_inputs
 from zoo.tasks.publishing import push_task
 from zoo.tasks.saving import SavedPreprocessor, save_task
-from zoo.tasks.text_model import TextModel
 from zoo.tokenizers import Tokenizer
 
 # Arguments of `keras.Model`; all others that a task does not name are those of its preprocessor.
 KERAS_OPTIONS = ("name", "dtype", "trainable")
 
 
-class Task(TextModel):
-    """A backbone with a head and a preprocessor between texts and tokens, for one job.
+class Task(InspectableModel):
+    """Base class of tasks: a backbone with a head, and a preprocessor between texts and tokens.
 
-    A subclass names its `preprocessor_class` and `architectures`, and defines `call`, `default_loss`, `predict_texts`
-    and `endpoints`.
+    A subclass sets `preprocessor_class` and `architectures`, and defines `call`, `default_loss`, `predict_texts` and
+    `endpoints`.
 
     Args:
         backbone: The backbone.
-        preprocessor: The preprocessor; a tokenizer, of which the task then makes a preprocessor of its kind; or None
-            for use on token level.
-        **options: `name`, `dtype` and `trainable` of `keras.Model`; all others are arguments of the preprocessor that
+        preprocessor: The preprocessor; a tokenizer, from which the task makes its preprocessor; or None for use on
+            token level.
+        **options: `name`, `dtype` and `trainable` of `keras.Model`. All others are arguments of the preprocessor that
             the task makes.
 
     Raises:
-        ValueError: If the backbone is of another architecture, or the preprocessor does not fit it.
+        ValueError: If the task does not support the architecture of the backbone, or the preprocessor does not fit it.
     """
 
     preprocessor_class: ClassVar[type[Preprocessor]] = Preprocessor
@@ -103,22 +92,22 @@ class Task(TextModel):
     # What a subclass defines.
 
     def own_options(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor but backbone, preprocessor and its arguments, as plain values."""
+        """Returns the constructor arguments as plain values, without backbone, preprocessor and its arguments."""
         return {}
 
     def endpoints(self, **options: Any) -> dict[str, Endpoint]:
-        """Returns the endpoints of an export by name; the first is the one that is called by default.
+        """Returns the endpoints of an export by name. The first one is the default.
 
         Args:
-            **options: What a subclass says.
+            **options: Options of the subclass.
         """
         raise NotImplementedError(f"{type(self).__name__} names no endpoints: define endpoints() to export it.")
 
     def token_endpoints(self, **options: Any) -> dict[str, Endpoint]:
-        """Returns the endpoints without strings by name, for formats other than SavedModel.
+        """Returns the token-level endpoints by name, for formats other than SavedModel.
 
         Args:
-            **options: What a subclass says.
+            **options: Options of the subclass.
         """
         raise NotImplementedError(
             f"{type(self).__name__} names no endpoints from token ids to numbers: define token_endpoints() for the "
@@ -130,14 +119,14 @@ class Task(TextModel):
         raise ValueError(f"attention must be False for a {type(self).__name__}, got True.")
 
     def checked_fitted(self, name: str, value: Any) -> Any:
-        """Returns a value of one of the `fitted_options`, as the task keeps it.
+        """Checks a value of one of the `fitted_options`, and returns it as the task keeps it.
 
         Args:
             name: Name of the argument.
-            value: What the user, or a file, says.
+            value: The value from the user or a file.
 
         Raises:
-            ValueError: If the task cannot have it.
+            ValueError: If the value is not allowed.
         """
         return value
 
@@ -150,11 +139,11 @@ class Task(TextModel):
 
     @property
     def longest(self) -> int:
-        """Most tokens of a row."""
+        """Largest number of tokens of a row."""
         return self.preprocessor.sequence_length
 
     def options(self) -> dict[str, Any]:
-        """Returns the arguments of the constructor but backbone and tokenizer, as plain values."""
+        """Returns the constructor arguments as plain values, without backbone and tokenizer."""
         return {**self.preprocessor.options(), **self.own_options()}
 
     # Saving.
@@ -167,7 +156,7 @@ class Task(TextModel):
             examples: As for `export`.
 
         Raises:
-            ValueError: If an example is none of the task.
+            ValueError: If the task does not take an example.
         """
         return requests_of(endpoints, examples)
 
@@ -182,94 +171,59 @@ class Task(TextModel):
         attention: bool = False,
         **options: Any,
     ) -> None:
-        """Writes the model for production, whole or not at all.
+        """Exports the model for production. The write is atomic: the directory appears whole or not at all.
 
         * "tf_saved_model": a SavedModel whose functions are `endpoints(**options)`: strings in, strings and numbers
           out. A process that imports only `tensorflow` and `tensorflow_text` loads it with
-          `tf.saved_model.load(directory)`. Each endpoint is a signature of the same name too, the first one also
+          `tf.saved_model.load(directory)`. Each endpoint is also a signature of the same name, and the first one also
           "serving_default".
         * "onnx", "litert" and "openvino": `token_endpoints(**options)`, token ids in, numbers out, for ONNX Runtime,
-          LiteRT and OpenVINO. `run_model.py` in the folder runs them with NumPy and the runtime alone, and has the loop
-          that writes texts.
+          LiteRT and OpenVINO. `run_model.py` in the directory runs them with NumPy and the runtime alone. It includes
+          the decoding loop for text generation.
 
         In every format `signature.json` describes inputs and outputs, and `assets.extra` holds the files of the
         tokenizer.
 
-        Servers take `NAME/VERSION`: `zoo.export.new_version("models/NAME")` is the folder of the next version. It
-        appears whole or not at all.
+        Model servers expect `NAME/VERSION`. `zoo.export.new_version("models/NAME")` returns the folder of the next
+        version.
 
         Args:
-            directory: Where to; replaced if it holds an export.
-            format: The format.
+            directory: The directory to write. An export that it holds is replaced.
+            format: "tf_saved_model", "onnx", "litert" or "openvino".
             examples: A few real inputs for a SavedModel: a text each, or a tuple of texts if the default endpoint has
                 several inputs; for a chat model also conversations. `model_card.md` shows the outputs for them. A
-                server answers them before it says that it is ready, so that no first request is slow.
-            weights: "float32", or "int8" for matrices in 8 bits, by the tool of the format; not for a SavedModel, which
-                has the weights of the model (see `quantize`).
-            strings: Whether there is an endpoint `serve` that takes strings, with the format "onnx": where
-                onnxruntime-extensions has the tokenizer, with the same ids for some texts of many languages, or for the
-                texts that are given here. A SavedModel always takes strings.
-            attention: Whether a SavedModel has an endpoint `attention` too, which says what each token of a text
-                attends to.
+                server runs them before it reports that it is ready, so that the first request is not slow.
+            weights: "float32", or "int8" for matrices in 8 bits, by the tool of the format. A SavedModel has the
+                weights of the model, see `quantize`.
+            strings: With the format "onnx", whether to add an endpoint `serve` that takes strings. It needs a tokenizer
+                of onnxruntime-extensions that gives the same ids, which is checked on a few texts in many languages, or
+                on the texts passed here. A SavedModel always takes strings.
+            attention: Whether a SavedModel also has an endpoint `attention`, which returns the attention weights of
+                each token of a text.
             **options: Arguments of `endpoints`, or of `token_endpoints`.
 
         Raises:
-            ValueError: If the backend is not TensorFlow, the task has no tokenizer, the format cannot hold the model
-                (saying why), or an argument is out of range.
+            ValueError: If the backend is not TensorFlow, the task has no tokenizer, the format cannot express the model
+                (the message says why), or an argument is out of range.
             ImportError: If the packages of the format are missing.
-            FileExistsError: If the directory exists and holds no export.
+            FileExistsError: If the directory exists and does not hold an export.
 
         Example:
 
-        >>> model.export("exported", examples=["a text of those to come"])
-        >>> served = tf.saved_model.load("exported")  # its functions do not keep their variables: keep it
+        >>> model.export("exported", examples=["a typical text"])
+        >>> served = tf.saved_model.load("exported")  # keep a reference: its functions do not keep their variables
         >>> served.serve(tf.constant(["a text"]))
         >>> model.export("exported_onnx", format="onnx", weights="int8")
         """
-        require_format(format)
-        endpoints = self.endpoints if format == SAVED_MODEL else self.token_endpoints
-        try:
-            inspect.signature(endpoints).bind(**options)
-        except TypeError as error:
-            own = ["format", "examples", "weights", "strings", "attention"]
-            allowed = ", ".join([*own, *inspect.signature(endpoints).parameters])
-            raise TypeError(
-                f"Arguments of export() of a {type(self).__name__} must be among {allowed}, got {sorted(options)}."
-            ) from error
-        tokenizer = self.preprocessor.require_tokenizer("export()")
-        if format == SAVED_MODEL:
-            if weights != "float32" or strings:
-                raise ValueError(
-                    "A SavedModel takes strings and has the weights of the model: weights and strings are for the "
-                    f"formats {', '.join(RUNTIME_FORMATS)}; quantize() the model for fewer bits."
-                )
-            made = endpoints(**options)
-            # not about attention, which refuses long texts
-            requests = self.example_requests(made, examples)
-            if attention:
-                made["attention"] = self.attention_endpoint()
-            write_saved_model(
-                directory,
-                made,
-                variables=self.active_variables,
-                resources=tokenizer.trackables,
-                save_assets=self.save_assets,
-                title=type(self).__name__,
-                requests=requests,
-            )
-            return
-        if attention:
-            raise ValueError(f"attention must be False with the format {format!r}, got True.")
-        if examples:
-            raise ValueError(f"examples must be empty with the format {format!r}, got {len(examples)}.")
-        require_plain_weights(self, format, weights)
-        write_runtime_format(
+        export_task(
+            self,
             directory,
-            endpoints(**options),
-            format=format,
+            format,
+            examples=examples,
             weights=weights,
-            text_inputs=text_inputs(self, format, strings) if strings else None,
-            save_assets=self.save_assets,
+            strings=strings,
+            attention=attention,
+            options=options,
         )
 
     @classmethod
@@ -281,30 +235,30 @@ class Task(TextModel):
         tokenizer: Any = None,
         dtype: Any = None,
         **choices: Any,
-    ) -> "Task":
-        """Returns the task of a saved model, or with a named architecture.
+    ) -> Self:
+        """Returns the task of a saved model or of a named architecture.
 
-        A saved model of another task gives its backbone, for example a `MaskedLM` to a `TextClassifier`; the head
-        starts untrained, as it does with another number of `labels` than those saved, and a warning says so. Other
-        names for as many labels are new names of what the head knows.
+        A saved model of another task provides its backbone, for example a `MaskedLM` for a `TextClassifier`. The head
+        is then new, and a warning says so. The head is also new if the number of `labels` differs from that of the
+        saved model. With the same number of labels, their names are replaced and the head is kept.
 
-        `Task.from_preset` makes the task that the files say they are of.
+        `Task.from_preset` returns the task class that the files name.
 
         Args:
             preset: A directory that `save_to_preset` wrote, the folder of a run, a directory of the Transformers
                 library or of KerasHub, an adapter that names its model, a checkpoint of llama2.c, `hf://owner/name` for
-                one of these on the Hugging Face hub, or a name of `zoo.list_presets()`.
-            load_weights: Whether to load the weights. Named architectures without published ones need False.
-            tokenizer: Tokenizer for a named architecture, or in place of that in files of another library; a model
+                one of these on the Hugging Face Hub, or a name of `zoo.list_presets()`.
+            load_weights: Whether to load the weights. Named architectures without published weights need False.
+            tokenizer: Tokenizer for a named architecture, or in place of the one in files of another library. A model
                 that `save_to_preset` wrote has its own.
-            dtype: Policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
-            **choices: Arguments of the task and of its preprocessor, for example `labels=["bad", "good"]`; for a named
-                architecture also replaced choices of its configuration, for example `vocabulary_size=8000`; for a model
-                with weights those alone that change none, `dropout` and `max_length`.
+            dtype: Dtype policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
+            **choices: Arguments of the task and of its preprocessor, for example `labels=["bad", "good"]`. For a named
+                architecture also fields of its configuration to replace, for example `vocabulary_size=8000`. For a
+                model with weights, only fields that do not change them: `dropout` and `max_length`.
 
         Raises:
-            ValueError: If there is no such preset, if it has no weights and `load_weights` is True, or if the saved
-                model is one of a task with another kind of backbone.
+            ValueError: If there is no such preset, if it has no weights and `load_weights` is True, or if the task does
+                not support the architecture of the saved model.
 
         Example:
 
@@ -317,14 +271,14 @@ class Task(TextModel):
 
     @classmethod
     def arguments(cls) -> dict[str, Any]:
-        """Returns the arguments of the task and of the preprocessor that it makes: their names and types."""
+        """Returns the names and types of the arguments of the task and of the preprocessor that it makes."""
         return parameters_of(cls, cls.preprocessor_class)
 
     def save_to_preset(self, directory: str | os.PathLike) -> None:
-        """Writes configuration, weights and preprocessor to a directory, whole or not at all.
+        """Writes configuration, weights and preprocessor to a directory, which appears whole or not at all.
 
         Args:
-            directory: Where to.
+            directory: The directory to write.
         """
         save_task(self, directory)
 
@@ -338,11 +292,11 @@ class Task(TextModel):
     ) -> str:
         """Writes the model for the Transformers library, see `zoo.huggingface.save_task`.
 
-        Active low-rank updates are added to the weights that are written; those that are not active are left out.
+        Active low-rank updates are merged into the weights that are written. Inactive updates are left out.
 
         Args:
-            directory: Where to.
-            model_type: The family to write it as. Default: the first that can express it.
+            directory: The directory to write.
+            model_type: The model family of the files. Default: the first that can express the model.
             license: Identifier of the licence, such as "apache-2.0", for the model card.
             base_model: Name on the hub of the model that this one was made from, for the model card.
 
@@ -364,20 +318,21 @@ class Task(TextModel):
         """Uploads the model to the Hugging Face Hub with a model card: everything in one commit, or nothing.
 
         Args:
-            address: `owner/name`, with `@revision` behind it for a branch. It is made if there is none.
+            address: `owner/name`, or `owner/name@revision` for a branch. The repository is created if it does not
+                exist.
             format: "huggingface" for the files of the Transformers library, "preset" for those of `save_to_preset`, or
-                "adapter" for the low-rank updates that are active, alone, see `save_adapter`.
-            private: Whether a new model is private; None for what the owner's account says.
+                "adapter" for the active low-rank updates alone, see `save_adapter`.
+            private: Whether a new repository is private; None for the default of the owner's account.
             license: Identifier of the licence, such as "apache-2.0".
             base_model: Name on the hub of the model that this one was made from.
-            message: The first line of the commit.
+            message: First line of the commit message.
 
         Returns:
-            `hf://owner/name@commit`, which `from_preset` takes.
+            `hf://owner/name@commit`, an address for `from_preset`.
 
         Raises:
-            ValueError: If the format is another, or cannot express the model.
-            HubError: If the hub does not take it.
+            ValueError: If the format is unknown, or cannot express the model.
+            HubError: If the upload fails.
 
         Example:
 
@@ -397,14 +352,14 @@ class Task(TextModel):
     def save_to_keras_hub(self, directory: str | os.PathLike, *, class_name: str | None = None) -> str:
         """Writes the model as a preset of KerasHub, see `zoo.keras_hub.save_task`.
 
-        Active low-rank updates are added to the weights that are written; those that are not active are left out.
+        Active low-rank updates are merged into the weights that are written. Inactive updates are left out.
 
         Args:
-            directory: Where to.
-            class_name: The class of KerasHub to write its backbone as. Default: the first that can express the task.
+            directory: The directory to write.
+            class_name: KerasHub's class of the backbone. Default: the first that can express the task.
 
         Returns:
-            Name of the backbone's class of KerasHub.
+            Name of KerasHub's backbone class.
         """
         return save_keras_hub_task(self, directory, class_name=class_name)
 
@@ -423,7 +378,7 @@ class Task(TextModel):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "Task":
+    def from_config(cls, config: dict[str, Any]) -> Self:
         config = dict(config)
         mode, head = config.pop("quantization"), config.pop("quantized_head")
         for part in ("backbone", "preprocessor"):
@@ -451,7 +406,7 @@ class Task(TextModel):
 
     @property
     def active_variables(self) -> list[keras.Variable]:
-        """The variables that outputs depend on: all but those of inactive low-rank updates."""
+        """All variables but those of inactive low-rank updates."""
         return active_variables(self)
 
     def require_trainable(self, what: str) -> None:
@@ -463,30 +418,30 @@ class Task(TextModel):
         self.adaptation.renew_training()
         return report
 
-    @functools.wraps(Adaptation.enable_lora)
+    @signature_of(Adaptation.enable_lora)
     def enable_lora(self, *arguments: Any, **options: Any) -> LoraReport:
         return self.adaptation.enable_lora(*arguments, **options)
 
-    @functools.wraps(Adaptation.merge_lora)
+    @signature_of(Adaptation.merge_lora)
     def merge_lora(self, *names: str) -> None:
         self.adaptation.merge_lora(*names)
 
-    @functools.wraps(Adaptation.activate_adapters)
+    @signature_of(Adaptation.activate_adapters)
     def activate_adapters(self, *names: str, **options: Any) -> None:
         self.adaptation.activate_adapters(*names, **options)
 
-    @functools.wraps(Adaptation.remove_adapters)
+    @signature_of(Adaptation.remove_adapters)
     def remove_adapters(self, *names: str) -> None:
         self.adaptation.remove_adapters(*names)
 
-    @functools.wraps(Adaptation.save_adapter)
+    @signature_of(Adaptation.save_adapter)
     def save_adapter(self, *arguments: Any, **options: Any) -> str | None:
         return self.adaptation.save_adapter(*arguments, **options)
 
-    @functools.wraps(Adaptation.load_adapter)
+    @signature_of(Adaptation.load_adapter)
     def load_adapter(self, *arguments: Any, **options: Any) -> LoraReport:
         return self.adaptation.load_adapter(*arguments, **options)
 
-    @functools.wraps(Adaptation.quantize)
+    @signature_of(Adaptation.quantize)
     def quantize(self, *arguments: Any, **options: Any) -> QuantizationReport:
         return self.adaptation.quantize(*arguments, **options)

@@ -9,6 +9,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
+from zoo.inspect.row import Decisions
 from zoo.preprocessing import Examples, TextClassifierPreprocessor
 from zoo.preprocessing.labels import Labels
 from zoo.preprocessing.rows import require_count, shorten
@@ -25,7 +26,7 @@ from zoo.tasks.token_endpoints import encoder_endpoints
 
 
 class RankedText(NamedTuple):
-    """A document for a query: its place among those that were given, its score, and itself."""
+    """A document for a query: its index among the given documents, its score, and its text."""
 
     index: int
     score: float
@@ -34,25 +35,29 @@ class RankedText(NamedTuple):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TextClassifier(EncoderTask):
-    """Gives texts, or pairs of texts, a label, several labels, or numbers.
+    """Text classification and regression: one label, several labels, or numbers for a text or a pair of texts.
+
+    With a `stride`, texts of any length are read in overlapping windows. The logits of a text are then the means over
+    its windows, so that probabilities are normalised geometric means. With several labels per text they are the maxima:
+    a text has the labels of all its windows.
 
     Args:
-        backbone: An encoder; a decoder (then the vector of the last token is classified); or both (the decoder is given
-            the same tokens, and the vector of its last one is classified).
+        backbone: An encoder, a decoder, or an encoder-decoder, whose decoder reads the same tokens as its encoder.
         preprocessor: A `TextClassifierPreprocessor`; a tokenizer; or None for use on token level.
-        pooling: Which vector stands for the text: "first" token, "last" token, last "end" token (the last token where
-            there is none), "mean", "max", or the backbone's "pooler". Default the pooler where there is one, else
-            "first" ("last" where there is a decoder).
-        hidden_activation: Activation of the head's inner layer; None for no inner layer, "auto" for "tanh" with the
-            vector of the first token, or of a decoder behind an encoder, else none.
-        inner_bias: Whether that layer has a bias.
-        inner_norm: Whether a layer norm follows it.
+        pooling: Which vector represents the text: that of the "first" or "last" token, that of the last "end" token (or
+            of the last token if there is none), the "mean" or "max" over the tokens, or the backbone's "pooler".
+            Default the pooler if the backbone has one, else "first" for an encoder and "last" otherwise.
+        hidden_activation: Activation of the head's inner layer; None for no inner layer. "auto" is "tanh" for the first
+            token's vector and for an encoder-decoder, otherwise None.
+        inner_bias: Whether the inner layer has a bias.
+        inner_norm: Whether a layer norm follows the inner layer.
         projection_bias: Whether the last linear map of the head has a bias.
-        head_dropout: Rate of the dropout before the linear map.
+        head_dropout: Rate of the dropout before the last linear map.
         head_dropout_before: Rate of the dropout before the inner layer; None for `head_dropout`.
-        end_id: The token that "end" looks for. Default the tokenizer's end token.
-        temperature: What logits are divided by before they become probabilities, see `calibrate`.
-        threshold: Least probability of a label, of several: one number, or one per label, see `tune_thresholds`.
+        end_id: Id of the token of the pooling "end". Default the tokenizer's end token.
+        temperature: Divisor of the logits before softmax or sigmoid, see `calibrate`.
+        threshold: With several labels per text, the lowest probability at which a label holds: one number, or one per
+            label, see `tune_thresholds`.
         decoder_start_id: See `EncoderTask`.
         **options: Arguments of `TextClassifierPreprocessor` where none is given, above all `labels`, also `problem`,
             `pairs`, `sequence_length`, `truncate` and `stride`; and `name`, `dtype` and `trainable`.
@@ -73,10 +78,6 @@ class TextClassifier(EncoderTask):
     >>> model.fit(["a fine film", "dull"], ["good", "bad"], epochs=3)
     >>> model.classify("a fine film")
     'good'
-
-    Texts of any length are read where there is a `stride`: in windows that overlap. The logits of a text are the means
-    of those of its windows, so that its probabilities are their geometric means, scaled to add up to 1. Of several
-    labels they are the maxima: a text has a label that one of its windows has.
 
     Reference:
         Devlin et al. 2019, "BERT", section 4.1; Liu et al. 2019, "RoBERTa" (inner layer).
@@ -141,7 +142,7 @@ class TextClassifier(EncoderTask):
 
     @property
     def temperature(self) -> float:
-        """The temperature: logits are divided by it before the softmax or sigmoid."""
+        """The divisor of the logits before softmax or sigmoid."""
         return self._temperature
 
     @temperature.setter
@@ -150,7 +151,7 @@ class TextClassifier(EncoderTask):
 
     @property
     def threshold(self) -> float | tuple[float, ...]:
-        """The least probability at which a label holds, with several labels: one number, or one per label."""
+        """With several labels per text, the lowest probability at which a label holds: one number, or one per label."""
         return self._threshold
 
     @threshold.setter
@@ -194,12 +195,24 @@ class TextClassifier(EncoderTask):
         }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        hidden = self.hidden(inputs, training)
+        return self.outputs_of(self.hidden(inputs, training), inputs, training)
+
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
         mask, pooling = inputs["padding_mask"], self.pooling
         if pooling == "end":
             ends = ops.logical_and(mask, inputs["token_ids"] == self.end_id)
             mask, pooling = ops.where(ops.any(ends, axis=1, keepdims=True), ends, mask), "last"
         return self.head(pool(hidden, mask, pooling, self.backbone), training=training)
+
+    def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
+        """Returns the probabilities of the labels, or the values of a regression."""
+        names, problem = self.labels.strings, self.preprocessor.problem
+        if problem == "regression":
+            return Decisions(ops.expand_dims(outputs, -1), ("value",), names, are_values=True)
+        logits = ops.cast(outputs, "float32") / self.temperature
+        if problem == "multi_label":
+            return Decisions(ops.log_sigmoid(ops.stack([-logits, logits], axis=-1)), ("no", "yes"), names)
+        return Decisions(ops.expand_dims(ops.log_softmax(logits, axis=-1), 1), names, ("label",))
 
     # Training.
 
@@ -208,7 +221,7 @@ class TextClassifier(EncoderTask):
         return keras.optimizers.AdamW(5e-5, weight_decay=0.01, global_clipnorm=1.0)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Returns the cross-entropy of logits, or the mean squared error of a regression."""
+        """Returns the cross-entropy, or the mean squared error for a regression."""
         if self.preprocessor.problem == "regression":
             return keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
         if self.preprocessor.problem == "multi_label":
@@ -216,7 +229,7 @@ class TextClassifier(EncoderTask):
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def default_metrics(self) -> list[Any]:
-        """Returns the accuracy, or the mean absolute error of a regression."""
+        """Returns the accuracy, or the mean absolute error for a regression."""
         if self.preprocessor.problem == "regression":
             return [keras.metrics.MeanAbsoluteError(name="mean_absolute_error")]
         if self.preprocessor.problem == "multi_label":
@@ -226,10 +239,10 @@ class TextClassifier(EncoderTask):
     # Use.
 
     def probabilities(self, logits: Any) -> Any:
-        """Returns probabilities of logits, or the values of a regression as they are, `(batch, labels)`.
+        """Returns the probabilities for logits, or the values of a regression unchanged, `(batch, labels)`.
 
         Args:
-            logits: What a call returned, `(batch, labels)`.
+            logits: The result of a call, `(batch, labels)`.
         """
         if self.preprocessor.problem == "regression":
             return logits
@@ -258,15 +271,16 @@ class TextClassifier(EncoderTask):
 
         Args:
             texts: One text or many; for a classifier of pairs a tuple of two texts, or of two lists of texts.
-            threshold: Least probability of a label, of several: one number, or one per label. Default the task's.
+            threshold: With several labels per text, the lowest probability at which a label holds: one number, or one
+                per label. Default that of the task.
             batch_size: Texts per batch.
 
         Returns:
-            Per text the label (its name, or its number where labels have no names), a list of labels, or the values of
-            a regression (one number where there is one); for a single text that alone.
+            For each text its label (the name, or the number if labels have no names), a list of labels, or the value or
+            values of a regression. For a single text its result alone.
 
         Raises:
-            ValueError: If a text is too long, naming the row.
+            ValueError: If a text is too long. The message names the row.
         """
         pairs = self.preprocessor.pairs
         if threshold is not None and self.preprocessor.problem != "multi_label":
@@ -283,8 +297,8 @@ class TextClassifier(EncoderTask):
     def calibrate(self, x: Any, y: Any, *, batch_size: int = 32) -> Calibration:
         """Sets the temperature that maximises the likelihood of held-out data.
 
-        Thresholds of several labels are of probabilities: tune them afterwards. Further training does not change the
-        temperature: calibrate again.
+        The temperature changes probabilities, so tune thresholds afterwards. Further training does not change the
+        temperature, so calibrate again after it.
 
         Args:
             x: Texts that the model was not trained on, as for `fit`.
@@ -292,10 +306,11 @@ class TextClassifier(EncoderTask):
             batch_size: Texts per batch.
 
         Returns:
-            The temperature, and calibration error and likelihood on these data before and after, a `Calibration`.
+            A `Calibration`: the temperature, and calibration error and negative log-likelihood on these data, before
+            and after.
 
         Raises:
-            ValueError: If this is a regression, a row is wrong, or no prediction is wrong.
+            ValueError: If the task is a regression, if a row is invalid, or if all predictions are correct.
 
         Example:
 
@@ -322,7 +337,7 @@ class TextClassifier(EncoderTask):
             has.
 
         Raises:
-            ValueError: If texts do not have several labels, or a row is wrong.
+            ValueError: If the task does not allow several labels per text, or a row is invalid.
         """
         if self.preprocessor.problem != "multi_label":
             raise ValueError(f"tune_thresholds() needs several labels per text, got a {self.preprocessor.problem}.")
@@ -341,20 +356,20 @@ class TextClassifier(EncoderTask):
     def rank(
         self, query: str, documents: Sequence[str], *, top: int | None = None, batch_size: int = 32
     ) -> list[RankedText]:
-        """Returns documents with their scores for a query, the best one first (for a cross-encoder).
+        """Returns documents ranked by their score for a query, the best first. The task must be a cross-encoder.
 
         Args:
             query: The first text of each pair.
             documents: The second texts.
-            top: How many to return; None for all.
+            top: Number of documents to return; None for all.
             batch_size: Pairs per batch.
 
         Returns:
-            `(index, score, text)` of each. The score is the probability of the label, or the value of a regression.
+            A list of `(index, score, text)`. The score is the probability of the label, or the value of a regression.
 
         Raises:
             TypeError: If `documents` is a single text.
-            ValueError: If the task is not one of pairs with one label or value, or a pair is too long.
+            ValueError: If the task does not take pairs with one label or value, or a pair is too long.
 
         Example:
 
@@ -378,8 +393,7 @@ class TextClassifier(EncoderTask):
         return [RankedText(int(index), float(scores[index]), documents[index]) for index in order]
 
     def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: rows of tokens to "probabilities" `(batch, labels)`, or "values" of a
-        regression."""
+        """Returns the endpoint `forward`: token-level inputs to "probabilities", or "values", `(batch, labels)`."""
         problem, count = self.preprocessor.problem, len(self.labels)
         name, what = ("values", "predicted numbers") if problem == "regression" else ("probabilities", "of each label")
         return encoder_endpoints(
@@ -395,12 +409,13 @@ class TextClassifier(EncoderTask):
         """Returns the endpoints of an export, for any batch size.
 
         * `serve(texts)`, or `serve(first_texts, second_texts)` for pairs: string tensors `(batch,)` to "probabilities"
-          `(batch, labels)`, float32, and "label" `(batch,)`, strings. For several labels there is "has_label" `(batch,
-          labels)`, bool (probability at least `threshold`), in place of "label"; a regression has "values" `(batch,
-          labels)` alone.
+          `(batch, labels)`, float32, and "label" `(batch,)`, strings. With several labels per text, "has_label"
+          `(batch, labels)`, bool, replaces "label"; it is true if the probability is at least `threshold`. A regression
+          returns only "values" `(batch, labels)`.
         * `label_names()`: the labels, strings `(labels,)`.
 
-        A text longer than the model is an `InvalidArgumentError`, unless the task truncates or has a `stride`.
+        A text longer than the model allows raises an `InvalidArgumentError`, unless the task truncates or has a
+        `stride`.
         """
         import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Text embeddings: one vector per text, near for texts of like meaning."""
+"""Text embeddings: one vector per text. Texts of similar meaning have similar vectors."""
 
 import re
 from collections.abc import Sequence
@@ -29,31 +29,35 @@ LOSSES = {
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TextEmbedder(EncoderTask):
-    """Gives each text a vector.
+    """Text embedding: a vector for each text.
 
-    Training takes groups of texts: `(anchors, positives)` or `(anchors, positives, negatives, ...)` without targets for
-    "in_batch_negatives", all three of them for "triplet"; `(first, second)` with their similarities for
-    "cosine_regression" and "cosent". A loss of `zoo.training` that is given to `compile` sets a scale or a margin, or
-    trains several widths at once (`MatryoshkaLoss`).
+    The training data depend on the `objective`:
+
+    * "in_batch_negatives": `(anchors, positives)` or `(anchors, positives, negatives, ...)`, without targets.
+    * "triplet": `(anchors, positives, negatives)`, without targets.
+    * "cosine_regression" and "cosent": `(first, second)` with their similarities as targets.
+
+    To set a scale or a margin, or to train several widths at once (`MatryoshkaLoss`), pass a loss of `zoo.training` to
+    `compile`.
 
     Args:
         backbone: An encoder, or a decoder.
         preprocessor: A `TextEmbedderPreprocessor`; a tokenizer; or None for use on token level.
         pooling: "mean" or "max" over the tokens, "first" token, "last" token, or the backbone's "pooler".
         normalize: Whether vectors have length 1.
-        width: How many entries of each vector `embed`, `predict` of texts and an export give: the first ones, scaled to
-            length 1 again where `normalize` is True. Training is on whole vectors. None for all.
-        **options: Arguments of `TextEmbedderPreprocessor` where none is given: `objective`, what `fit` trains for, see
-            above; `prompts`, `default_prompt` and `training_prompts`, what is put before texts; `sequence_length` and
+        width: Number of entries of the vectors of `embed`, `predict` of texts and exports: the first ones, scaled to
+            length 1 again if `normalize` is True. None for all. Training always uses whole vectors.
+        **options: Arguments of `TextEmbedderPreprocessor` where none is given: `objective`, see above; `prompts`,
+            `default_prompt` and `training_prompts`, strings that are put before texts; `sequence_length` and
             `truncate`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
-        inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`; or these for each text
-            of a group, with `first_`, `second_`, `third_` and so on before their names.
+        inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`. For groups of texts,
+            these for each text, with the prefixes `first_`, `second_`, `third_` and so on.
         training: Whether dropout is active.
 
     Returns:
-        Whole vectors `(batch, hidden_dim)`, or `(batch, texts, hidden_dim)` for groups, float32.
+        Vectors `(batch, hidden_dim)`, or `(batch, texts, hidden_dim)` for groups, float32, in whole width.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -132,16 +136,17 @@ class TextEmbedder(EncoderTask):
 
         Args:
             texts: One text or many.
-            prompt: Name of what is put before each text, see `prompts` of the preprocessor; None for the default one,
-                "" for nothing.
-            width: How many entries of each vector; None for those that the task was given, or all.
+            prompt: Name of the prompt that is put before each text, see `prompts` of the preprocessor; None for the
+                default prompt, "" for no prompt.
+            width: Number of entries of each vector; None for the `width` of the task.
             batch_size: Texts per batch.
 
         Returns:
             float32 `(texts, width)`, for a single text `(width,)`.
 
         Raises:
-            TypeError, ValueError: If something is no text or too long, naming the row, or an argument is out of range.
+            TypeError, ValueError: If a row is not text or is too long (the message names the row), or an argument is
+                out of range.
         """
         if isinstance(texts, (str, bytes)):
             return self.embed([texts], prompt=prompt, width=width, batch_size=batch_size)[0]
@@ -165,9 +170,9 @@ class TextEmbedder(EncoderTask):
         return unit_vectors(vectors[:, :width]) if self.normalize else vectors[:, :width]
 
     def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: rows of tokens to "embeddings" `(batch, width)`.
+        """Returns the endpoint `forward`: token-level inputs to "embeddings" `(batch, width)`.
 
-        Prompts are parts of the texts: they are in the properties, and put before a text before it becomes tokens.
+        Its properties hold the prompts, which the caller puts before a text before tokenization.
         """
         output = Field("embeddings", ("batch", self.default_width or self.width), "float32", "a vector per text")
 
@@ -179,9 +184,9 @@ class TextEmbedder(EncoderTask):
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export.
 
-        `serve(texts)`: string tensor `(batch,)` to "embeddings", float32 `(batch, width)`, with the default prompt. For
-        each prompt there is one more that puts it before each text, `serve_query` for "query"; what is no letter, digit
-        or underscore in its name becomes an underscore. A text longer than the model is an `InvalidArgumentError`,
+        `serve(texts)`: string tensor `(batch,)` to "embeddings", float32 `(batch, width)`, with the default prompt.
+        Each prompt has its own endpoint, such as `serve_query` for "query". Characters of its name other than letters,
+        digits and underscores become underscores. A text longer than the model allows raises an `InvalidArgumentError`,
         unless the task truncates.
 
         Raises:

@@ -1,4 +1,4 @@
-"""A Keras model that trains on raw rows and predicts from them: its preprocessor makes batches of these."""
+"""A Keras model that trains on raw rows and predicts from them. Its preprocessor makes the batches."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from layers.keras_internals import is_evaluated_by_fit, model_strategy, sublayers
 from zoo.distribution.alone import predicting
 from zoo.distribution.model import DistributedModel
 from zoo.distribution.replicas import scope_of
@@ -29,13 +30,13 @@ def _run_as_written(step: Callable) -> Callable:
 
 
 class TextModel(DistributedModel):
-    """A model whose `fit`, `evaluate` and `predict` take raw rows, as its preprocessor does.
+    """A model whose `fit`, `evaluate` and `predict` take the raw inputs of its preprocessor.
 
-    Raw rows are texts and the other inputs of the preprocessor: lists, arrays and tensors of strings, `tf.data` of
-    these, generators and `keras.utils.PyDataset` of batches of them. Data without strings are on token level and go to
-    Keras.
+    Raw inputs are texts and the other inputs of the preprocessor: lists, arrays and tensors of strings, `tf.data` of
+    these, generators and `keras.utils.PyDataset` of batches of them. Data without strings are on token level and are
+    passed to Keras.
 
-    A subclass gives itself a `preprocessor` and `input_names`, and defines `call`, `default_loss` and `predict_texts`.
+    A subclass sets `preprocessor` and `input_names`, and defines `call`, `default_loss` and `predict_texts`.
     """
 
     preprocessor: Preprocessor
@@ -75,7 +76,7 @@ class TextModel(DistributedModel):
         """Raises a ValueError if the weights cannot train.
 
         Args:
-            what: What needs them to, for the error.
+            what: The operation that needs training, for the error message.
         """
 
     # Training.
@@ -86,10 +87,10 @@ class TextModel(DistributedModel):
         Args:
             optimizer: Default `default_optimizer()`. On TensorFlow, `Adam` and `AdamW` of Keras update each weight by
                 one kernel, see `zoo.training.one_kernel`.
-            loss: Default `default_loss()`. A cross-entropy by name or as a class is that of logits, which
-                the model returns.
-            **kwargs: Passed on to `keras.Model.compile`. Without `metrics` and `weighted_metrics` the task's own
-                `default_metrics()` are shown.
+            loss: Default `default_loss()`. A cross-entropy given by name or as a class takes logits, because the model
+                returns logits.
+            **kwargs: Passed on to `keras.Model.compile`. Without `metrics` and `weighted_metrics`, the metrics are
+                `default_metrics()`.
         """
         given = {"optimizer": optimizer, "loss": loss, **kwargs}
         # a function: Keras would track what a dictionary holds
@@ -115,7 +116,7 @@ class TextModel(DistributedModel):
         update_by_one_kernel(self.optimizer)
 
     def renew_training(self) -> None:
-        """Compiles again with the same arguments and a fresh optimizer, for the variables that now train."""
+        """Compiles again with the same arguments and a new optimizer, after the trainable variables have changed."""
         self.train_function = self.test_function = self.predict_function = None
         if not self.compiled:
             return
@@ -156,26 +157,27 @@ class TextModel(DistributedModel):
                 for a `CausalLM`); a `tf.data.Dataset` of `x`, `(x, y)` or `(x, y, sample_weight)` (rows, or batches of
                 rows); a generator or `keras.utils.PyDataset` of such batches; or anything on token level that
                 `keras.Model.fit` takes.
-            y: Targets, where the task has them.
+            y: Targets, if the task has any.
             batch_size: Rows per batch. Default 32.
             epochs: Number of passes over the data.
             sample_weight: Weight of each row, `(rows,)`.
-            class_weight: Weight of labels, by name or number; the default is 1.
+            class_weight: Weights of labels, by name or number. Default 1.
             validation_data: `(x, y)`, `(x, y, sample_weight)`, a dataset, or for tasks without targets `x` alone.
-            validation_split: Share of the rows, taken from the end, that is kept for validation, in [0, 1).
+            validation_split: Fraction of the rows, taken from the end, that is kept for validation, in [0, 1).
             validation_batch_size: Rows per batch of validation. Default `batch_size`.
-            shuffle: Whether rows are shuffled anew in each epoch; a dataset keeps its order.
-            packed: For a `CausalLM`: whether texts, also those of the validation, are placed end to end in rows without
-                padding, without seeing each other: True for rows of the longest length that the model takes, or the
-                length of a row. Conversations stay whole. Otherwise each text is a row, and a text that is longer than
-                the model is an error.
+            shuffle: Whether rows are shuffled again in each epoch. A dataset keeps its order.
+            packed: For a `CausalLM`, whether to pack texts end to end in rows without padding, also in validation:
+                True for rows of the model's longest length, or the length of a row. Packed texts do not attend to each
+                other, and conversations stay whole. With False each text is a row, and a text longer than the model
+                allows is an error.
             **kwargs: Passed on to `keras.Model.fit`.
 
         Returns:
             The `keras.callbacks.History`.
 
         Raises:
-            TypeError, ValueError: If a row is wrong, naming argument, row and what is allowed, before the first step.
+            TypeError, ValueError: If a row is invalid, before the first step. The message names argument, row and what
+                is allowed.
         """
         self._prepare_training("fit()")
         arguments = self._feed.for_fit(
@@ -203,10 +205,10 @@ class TextModel(DistributedModel):
         packed: bool | int = False,
         **kwargs: Any,
     ) -> Any:
-        """Computes the loss and metrics, on raw rows or on token-level batches; arguments as for `fit`."""
+        """Returns loss and metrics on raw rows or token-level batches. Arguments are those of `fit`."""
         if not self.compiled:
             self.compile()
-        if kwargs.get("_use_cached_eval_dataset"):
+        if is_evaluated_by_fit(kwargs):
             # the validation data of `fit`, which has prepared them
             return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **kwargs)
         data = self._feed.for_evaluate(x, y, sample_weight, batch_size=batch_size, packed=packed)
@@ -234,13 +236,13 @@ class TextModel(DistributedModel):
 
     @_run_as_written
     def train_step(self, *arguments: Any) -> Any:
-        """As `keras.Model.train_step`."""
+        """Runs one training step, see `keras.Model.train_step`."""
         with self._step_on(arguments[-1]):
             return super().train_step(*arguments)
 
     @_run_as_written
     def test_step(self, *arguments: Any) -> Any:
-        """As `keras.Model.test_step`."""
+        """Runs one step of `evaluate`, see `keras.Model.test_step`."""
         with self._step_on(arguments[-1]):
             return super().test_step(*arguments)
 
@@ -250,15 +252,15 @@ class TextModel(DistributedModel):
     # Prediction.
 
     def predict(self, x: Any, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Returns the task's predictions for raw rows, and the outputs of the model for token-level batches.
+        """Returns the task's predictions for raw rows, or the outputs of the model for token-level batches.
 
         Args:
-            x: Texts, what else the task takes, a `tf.data.Dataset` of these, or token-level inputs.
+            x: Texts or other raw inputs of the task, a `tf.data.Dataset` of these, or token-level inputs.
             batch_size: Rows per batch. Default 32.
-            **kwargs: Passed on to `keras.Model.predict` on token level; with texts only `verbose` may be given.
+            **kwargs: Passed on to `keras.Model.predict` on token level. With texts only `verbose` is allowed.
 
         Raises:
-            TypeError, ValueError: If a row is wrong, naming argument, row and what is allowed.
+            TypeError, ValueError: If a row is invalid. The message names argument, row and what is allowed.
         """
         x, is_text = self._feed.for_predict(x)
         if not is_text:
@@ -280,12 +282,12 @@ class TextModel(DistributedModel):
         return super().__call__(inputs, *args, **kwargs)
 
     def map_batches(self, function: Callable, rows: Examples, batch_size: int) -> list[Any]:
-        """Runs the model on batches of rows of similar length; one result per row, in their order.
+        """Runs the model on batches of rows of similar length, and returns one result per row, in their order.
 
         Args:
-            function: From the numbers of the rows of a batch, their token-level inputs and the outputs of the model to
+            function: Maps the indices of the rows of a batch, their token-level inputs and the outputs of the model to
                 one result per row.
-            rows: What `preprocessor.rows` returned.
+            rows: The result of `preprocessor.rows`.
             batch_size: Rows per batch.
         """
 
@@ -309,9 +311,9 @@ class TextModel(DistributedModel):
         and in the scope of a `tf.distribute.Strategy`, Keras makes them itself, as it does behind the weights of layers
         that are built by their first call.
         """
-        if keras.backend.backend() != "tensorflow" or self._distribute_strategy is not None:
+        if keras.backend.backend() != "tensorflow" or model_strategy(self) is not None:
             return
-        are_built = all(layer.built for layer in self._flatten_layers(include_self=False))
+        are_built = all(layer.built for layer in sublayers(self, include_self=False))
         if self.optimizer is not None and not self.optimizer.built and are_built:
             self.optimizer.build(self.trainable_variables)
 

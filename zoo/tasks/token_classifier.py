@@ -1,5 +1,6 @@
 """Token classification: a label for each word, for example to find names."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,6 +9,7 @@ from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
+from zoo.inspect.row import Decisions, Row, is_token_level
 from zoo.preprocessing import TokenClassifierPreprocessor, split_words
 from zoo.preprocessing.labels import Labels
 from zoo.preprocessing.token_rows import padded_length
@@ -22,26 +24,26 @@ from zoo.training.metrics import TokenAccuracy
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenClassifier(EncoderTask):
-    """Gives each word of a text a label: parts of speech, names in BIO tags.
+    """Token classification: a label for each word of a text, such as its part of speech, or BIO tags of entities.
 
-    The first token of a word stands for it. A word of which no token reaches the model gets the label "O", or the first
-    label where there is no "O".
+    The first token of a word represents it. A word without any token in the model's input gets the label "O", or the
+    first label if there is no "O".
 
     Args:
-        backbone: An encoder, or a decoder (a word's first token then knows the words before it only).
+        backbone: An encoder; or a decoder, in which a word sees only the words before it.
         preprocessor: A `TokenClassifierPreprocessor`; a tokenizer; or None for use on token level.
         hidden_activation: Activation of the head's inner layer; None for no inner layer.
-        inner_bias: Whether that layer has a bias.
-        inner_norm: Whether a layer norm follows it.
+        inner_bias: Whether the inner layer has a bias.
+        inner_norm: Whether a layer norm follows the inner layer.
         projection_bias: Whether the last linear map of the head has a bias.
-        head_dropout: Rate of the dropout before the linear map.
-        temperature: What logits are divided by before they become probabilities, see `calibrate`.
+        head_dropout: Rate of the dropout before the last linear map.
+        temperature: Divisor of the logits before the softmax, see `calibrate`.
         **options: Arguments of `TokenClassifierPreprocessor` where none is given, above all `labels`, also `split`,
             `sequence_length`, `truncate` and `stride`; and `name`, `dtype` and `trainable`.
 
     Call arguments:
-        inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`; with
-            `"word_positions"` `(batch, words)` only those tokens are classified, -1 where there is none.
+        inputs: `{"token_ids", "padding_mask"}`, `(batch, length)`, optionally `"segment_ids"`. With
+            `"word_positions"`, `(batch, words)` padded with -1, only the tokens at these positions are classified.
         training: Whether dropout is active.
 
     Returns:
@@ -62,6 +64,7 @@ class TokenClassifier(EncoderTask):
     """
 
     preprocessor_class = TokenClassifierPreprocessor
+    positions_input = "word_positions"
     architectures = ("encoder", "decoder")
     fitted_options = ("temperature",)
 
@@ -103,7 +106,7 @@ class TokenClassifier(EncoderTask):
 
     @property
     def temperature(self) -> float:
-        """The temperature: logits are divided by it before the softmax."""
+        """The divisor of the logits before the softmax."""
         return self._temperature
 
     @temperature.setter
@@ -125,12 +128,28 @@ class TokenClassifier(EncoderTask):
         }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        inputs = dict(inputs)
-        positions = inputs.pop("word_positions", None)
-        hidden = self.hidden(inputs, training)
-        if positions is not None:
-            hidden = take_positions(hidden, positions)
-        return self.head(hidden, training=training)
+        return self.outputs_of(self.hidden(inputs, training), inputs, training)
+
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        positions = inputs.get(self.positions_input)
+        return self.head(hidden if positions is None else take_positions(hidden, positions), training=training)
+
+    def row_of(self, text: Any, target: Any = None) -> Row:
+        """Returns the row of a text, or of a list of words. Each word gets a label."""
+        row = super().row_of(text, target)
+        if row.places is not None and not len(row.places):
+            raise ValueError("text must have at least one word to label, got none.")
+        if is_token_level(text):
+            return row
+        words = self.preprocessor.check_rows([text], "text").to_list()[0]
+        # those that no token of the model is of have the position -1
+        positions = np.asarray(self.preprocessor([text])["word_positions"])[0, : len(words)]
+        seen = (word for word, position in zip(words, positions, strict=True) if position >= 0)
+        return row._replace(names=[word.decode("utf-8", "replace") for word in seen])
+
+    def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
+        """Returns the probabilities of the labels of each word."""
+        return Decisions(ops.log_softmax(outputs / self.temperature, axis=-1), self.labels.strings)
 
     # Training.
 
@@ -143,17 +162,17 @@ class TokenClassifier(EncoderTask):
         return TokenCrossEntropy()
 
     def default_metrics(self) -> list[Any]:
-        """Returns the share of words with the right label."""
+        """Returns the accuracy over all words."""
         return [TokenAccuracy(name="accuracy")]
 
     # Use.
 
     def probabilities(self, logits: Any, word_positions: Any) -> Any:
-        """Returns the probabilities of each word's labels, `(batch, words, labels)`.
+        """Returns the label probabilities of each word, `(batch, words, labels)`.
 
         Args:
             logits: `(batch, words, labels)`.
-            word_positions: `(batch, words)`, -1 for words that the model does not see.
+            word_positions: `(batch, words)`, -1 for words without any token in the input.
         """
         outside = ops.one_hot(self.preprocessor.outside, len(self.labels), dtype="float32")
         seen = ops.expand_dims(ops.convert_to_tensor(word_positions) >= 0, -1)
@@ -175,9 +194,9 @@ class TokenClassifier(EncoderTask):
         return [np.concatenate(found[start:end]) for start, end in zip(starts, [*starts[1:], None], strict=False)]
 
     def calibrate(self, x: Any, y: Any, *, batch_size: int = 32) -> Calibration:
-        """Sets the temperature that maximises the likelihood of held-out data. It changes no label.
+        """Sets the temperature that maximises the likelihood of held-out data. Predicted labels do not change.
 
-        Further training does not change the temperature: calibrate again.
+        Further training does not change the temperature, so calibrate again after it.
 
         Args:
             x: Texts or lists of words that the model was not trained on, as for `fit`.
@@ -185,10 +204,11 @@ class TokenClassifier(EncoderTask):
             batch_size: Texts per batch.
 
         Returns:
-            The temperature, and calibration error and likelihood per word on these data before and after.
+            A `Calibration`: the temperature, and calibration error and negative log-likelihood per word on these data,
+            before and after.
 
         Raises:
-            ValueError: If a row is wrong, or no prediction is.
+            ValueError: If a row is invalid, or if all predictions are correct.
 
         Reference:
             Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
@@ -215,29 +235,29 @@ class TokenClassifier(EncoderTask):
             batch_size: Texts per batch.
 
         Returns:
-            For each text a list with one label per word: its name, or its number where labels have no names. For a
-            single text its list alone.
+            For each text a list with one label per word: its name, or its number if labels have no names. For a single
+            text its list alone.
 
         Raises:
-            TypeError, ValueError: If a row is no text or too long, naming the row.
+            TypeError, ValueError: If a row is not text, or is too long. The message names the row.
         """
         if isinstance(texts, (str, bytes)):
             return self.tag([texts], batch_size=batch_size)[0]
         return self.preprocessor.labels_of(self.predict_texts(texts, batch_size))
 
     def entities(self, texts: Any, *, batch_size: int = 32) -> list[Any]:
-        """Returns the entities that BIO tags mark, with their places and scores.
+        """Returns the entities that BIO tags mark, with their positions and scores.
 
         Args:
             texts: As for `tag`.
             batch_size: Texts per batch.
 
         Returns:
-            For each text a list of `zoo.preprocessing.Entity`: label, text, first character and the one after its last,
-            words, and mean probability of its tags; for a single text its list alone.
+            For each text a list of `zoo.preprocessing.Entity`: label, text, `start` and `end` in characters (end
+            exclusive), words, and mean probability of its tags. For a single text its list alone.
 
         Raises:
-            ValueError: If the labels of the task are no BIO tags.
+            ValueError: If the labels of the task are not BIO tags.
 
         Example:
 
@@ -254,9 +274,9 @@ class TokenClassifier(EncoderTask):
         return self.preprocessor.entities(texts, self.predict_texts(texts, batch_size))
 
     def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: rows of tokens to "probabilities" of every token, `(batch, length, labels)`.
+        """Returns the endpoint `forward`: token-level inputs to "probabilities" `(batch, length, labels)`.
 
-        Those of a word are those of its first token.
+        The probabilities of a word are those of its first token.
         """
 
         def forward(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -271,18 +291,18 @@ class TokenClassifier(EncoderTask):
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
 
-        * `serve(texts)`: string tensor `(batch,)`, split into words as the task does it, to "words" and "tags", strings
-          `(batch, words)`, "probabilities" `(batch, words, labels)`, float32, and "starts" and "ends", the place of
-          each word in the bytes of its text, int64 `(batch, words)`. Behind the last word of a text stand "", "", 0
-          and 0.
-        * `entities(texts)`, where the labels are BIO tags: what `entities()` of the task returns, "labels" and "texts",
-          strings `(batch, entities)`, "starts" and "ends", in bytes, int64, and "scores", float32; "" and 0 behind the
-          last of a text.
-        * `tag_words(words, counts)`: words `(batch, words)` and their number in each row, int32 `(batch,)`, to the same
-          without places.
+        * `serve(texts)`: string tensor `(batch,)`, split into words like the task does, to "words" and "tags", strings
+          `(batch, words)`, "probabilities" `(batch, words, labels)`, float32, and "starts" and "ends", byte offsets of
+          each word in its text, int64 `(batch, words)`. Rows are padded with "" and 0.
+        * `entities(texts)`, only if the labels are BIO tags: the result of `entities()` of the task as "labels" and
+          "texts", strings `(batch, entities)`, "starts" and "ends", byte offsets, int64, and "scores", float32. Rows
+          are padded with "" and 0.
+        * `tag_words(words, counts)`: words `(batch, words)` and their number in each row, int32 `(batch,)`, to the
+          outputs of `serve` without offsets.
         * `label_names()`: the labels in the order of the probabilities, strings `(labels,)`.
 
-        A text longer than the model is an `InvalidArgumentError`, unless the task truncates or has a `stride`.
+        A text longer than the model allows raises an `InvalidArgumentError`, unless the task truncates or has a
+        `stride`.
         """
         import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Endpoints from token ids to numbers, without strings: what runtimes other than TensorFlow's can hold."""
+"""Endpoints from token ids to numbers, without strings, for runtimes other than TensorFlow's."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -21,9 +21,9 @@ def encoder_endpoints(task: Any, function: Callable, outputs: tuple[Field, ...],
 
     Args:
         task: The task.
-        function: From token-level inputs, a dictionary, to a dictionary of the outputs.
-        outputs: What it returns.
-        **properties: What a caller has to know of the task in addition to the special tokens.
+        function: Function from a dictionary of token-level inputs to a dictionary of outputs.
+        outputs: Fields of the outputs.
+        **properties: Facts of the task that a caller needs, in addition to the special tokens.
     """
     backbone = task.backbone
     fields = tuple(
@@ -51,22 +51,22 @@ def encoder_endpoints(task: Any, function: Callable, outputs: tuple[Field, ...],
 
 
 def writer_endpoints(generator: Any, max_length: int | None, max_new_tokens: int | None) -> dict[str, Endpoint]:
-    """Returns the endpoints with which a loop writes texts token by token, with the caches going in and out.
+    """Returns the endpoints for a loop that generates token by token, with caches as inputs and outputs.
 
     * of a decoder: `prefill(token_ids, lengths, index, *state)` feeds tokens of prompts, all but the last of each,
-      whole or in pieces, and returns the state; rows can be at places of their own;
+      whole or in pieces, and returns the state; each row has its own position;
     * of an encoder-decoder: `encode(encoder_token_ids, encoder_padding_mask, capacity)` returns the first state and
       what the decoder reads of the source;
     * `step(token_ids, index, ...)` feeds one token of each row and returns "logits" of the next and the new state.
 
-    A new state has the names of the old one behind "next_". `run_model.py` of an export has the loop.
+    The names of a new state are those of the old one after "next_". `run_model.py` of an export has the loop.
 
     Args:
         generator: The `TextGenerator` of the task.
         max_length, max_new_tokens: As for `generate`.
 
     Raises:
-        ValueError: If the model needs more than its caches to go on, or its `generation` more than a greedy search.
+        ValueError: If the next step needs more than the caches, or `generation` more than a greedy search.
     """
     backbone, chosen = generator.backbone, generator.chosen(max_length=max_length, max_new_tokens=max_new_tokens)
     if chosen.processors or chosen.stop:

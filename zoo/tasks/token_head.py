@@ -1,4 +1,4 @@
-"""The head of tasks that predict tokens: logits, or in a step of `fit` and `evaluate` what the losses need of them."""
+"""The head of tasks that predict tokens: it returns logits, or scores for losses in a step of `fit` and `evaluate`."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -21,14 +21,14 @@ _STEP: ContextVar[tuple["TokenHead", TokenTargets] | None] = ContextVar("_STEP",
 
 
 class TokenHead:
-    """From vectors to logits over the vocabulary, or to the scores of labels.
+    """Maps vectors to logits over the vocabulary, or to the scores of labels.
 
-    A model with one gives `fit` and `evaluate` scores where all that `compile` was given can be computed from them. All
-    else sees logits.
+    A model with this head gives `fit` and `evaluate` scores if all losses and metrics of `compile` can be computed from
+    them. All other calls return logits.
 
     Args:
-        score: From vectors `(batch, length, dim)` to logits.
-        output_map: Returns the same map as tensors, or None where there is no such map.
+        score: Function from vectors `(batch, length, dim)` to logits.
+        output_map: Returns the same map as tensors, or None if there is no such map.
     """
 
     def __init__(self, score: Callable, output_map: Callable[[], OutputMap | None]) -> None:
@@ -36,12 +36,12 @@ class TokenHead:
         self._scoring: Scoring | None = None
 
     def compile(self, model_class: type, loss: Any, metrics: Any) -> None:
-        """Notes which scores are asked for.
+        """Stores which scores the losses and metrics need.
 
         Args:
             model_class: The class of the model.
             loss: The loss of `keras.Model.compile`.
-            metrics: Its metrics, weighted ones too, nested in any way.
+            metrics: Its metrics, including weighted ones, nested in any way.
         """
         kinds = [type(metric) for metric in keras.tree.flatten(metrics) if metric is not None]
         owners = {getattr(model_class, name).__module__.partition(".")[0] for name in _METHODS}
@@ -53,9 +53,9 @@ class TokenHead:
 
     @contextlib.contextmanager
     def step_on(self, data: Any) -> Iterator[None]:
-        """In which calls return the scores of the targets of a batch, where these are asked for.
+        """A context in which calls return the scores of the targets of a batch, if they are needed.
 
-        Keras calls the model with the inputs of a step alone.
+        Keras calls the model with only the inputs of a step.
 
         Args:
             data: `(x, y)` or `(x, y, sample_weight)`.

@@ -1,4 +1,4 @@
-"""Tokenizers: text to token ids and back, the same eagerly, in `tf.data` and in a SavedModel."""
+"""Tokenizers: texts to token ids and back, with equal ids eagerly, in `tf.data` and in a SavedModel."""
 
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer

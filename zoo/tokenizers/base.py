@@ -1,10 +1,10 @@
-"""What all tokenizers share for their users: texts to ids, positions and words, and ids to texts."""
+"""Base class of all tokenizers: texts to ids, positions and words, and ids to texts."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 
 
 class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
-    """Text to token ids and back, by the same operations in Python, `tf.data`, `tf.function` and a SavedModel.
+    """Base class of tokenizers: text to token ids and back, with the same results eagerly and in graphs.
 
-    Eager calls run as one graph from the sixteenth on (`zoo.tokenizers.eager_graphs`), unless a subclass needs values
-    in Python: it then tokenizes eagerly alone, neither in `tf.data` nor in a SavedModel.
+    The same operations run in Python, `tf.data`, `tf.function` and a SavedModel. From the sixteenth call on, eager
+    calls run as one graph (`zoo.tokenizers.eager_graphs`). A subclass that needs values in Python tokenizes eagerly
+    only, neither in `tf.data` nor in a SavedModel.
 
     A subclass names its `kind` in its class line, calls `super().__init__` and defines `_tokenize`,
-    `_tokenize_with_offsets`, `_detokenize`, `_config`, `_files`, `_from_files` and, where it holds resources,
-    `trackables`, see below and in `StoredTokenizer`:
+    `_tokenize_with_offsets`, `_detokenize`, `_config`, `_files` and `_from_files`, and `trackables` if it holds
+    resources, see below and in `StoredTokenizer`:
 
     ```python
     class WordTokenizer(Tokenizer, kind="word"):
@@ -37,15 +38,15 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     ```
 
     Args:
-        vocabulary: All tokens, in the order of their ids. No token occurs twice.
-        pad_token, start_token, end_token, unknown_token, mask_token: The tokens that play these roles, each in the
-            vocabulary, or `None` where the tokenizer has no such token. One token may play several roles.
-        special_tokens: Further control tokens, such as `"<|im_start|>"`. `detokenize` leaves out these and all above
-            but the unknown token; text that spells them becomes them only on request.
-        added_tokens: Tokens that are found as a whole wherever a text spells them.
-        strip_left, strip_right: Those of the tokens that, found in a text, swallow the white space before or after.
-        chat_format: How the model writes conversations: a `ChatFormat`, a name in `CHAT_FORMATS`, or None for a model
-            that does not chat. Its control tokens become special tokens, which no text spells.
+        vocabulary: All tokens, in the order of their ids, without repetition.
+        pad_token, start_token, end_token, unknown_token, mask_token: The tokens in these roles, each in the vocabulary,
+            or None if the tokenizer has no such token. One token may have several roles.
+        special_tokens: Further control tokens, such as `"<|im_start|>"`. `detokenize` leaves out these and the tokens
+            with a role, except the unknown token. `tokenize` reads them in a text only on request.
+        added_tokens: Tokens that are found as a whole wherever they occur in a text.
+        strip_left, strip_right: Those of the tokens that remove the white space before or after them in a text.
+        chat_format: The format of conversations: a `ChatFormat`, a name in `CHAT_FORMATS`, or None for none. Its
+            control tokens become special tokens.
 
     Attributes:
         vocabulary_size: Number of tokens; ids are 0 to `vocabulary_size - 1`.
@@ -73,15 +74,15 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         return copy
 
     @classmethod
-    def from_preset(cls, preset: str | os.PathLike) -> Tokenizer:
-        """Returns the tokenizer of a model; `Tokenizer.from_preset` returns one of any class.
+    def from_preset(cls, preset: str | os.PathLike) -> Self:
+        """Returns the tokenizer of a model. `Tokenizer.from_preset` returns a tokenizer of any class.
 
         Args:
-            preset: What `Task.from_preset` takes.
+            preset: See `Task.from_preset`.
 
         Raises:
-            ValueError: If there is no such model, or it has no tokenizer, or one of another class.
-            FileNotFoundError: If its files are missing.
+            ValueError: If there is no such model, or it has no tokenizer of this class.
+            FileNotFoundError: If files of the tokenizer are missing.
 
         Example:
 
@@ -130,20 +131,19 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     # What users call.
 
     def tokenize(self, texts: Any, special_tokens: bool | Sequence[str] = False) -> tf.RaggedTensor | tf.Tensor:
-        """Splits texts into token ids. Adds no special tokens.
+        """Returns the token ids of texts. Adds no special tokens.
 
         Args:
             texts: `str`, `bytes`, a list, tuple or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
-            special_tokens: Whether text that spells a special token becomes that token: `True` for all of
-                `self.special_tokens`, or the names of some. Leave it `False` for text of strangers, who could
-                otherwise write into a chat what only the program should. What stands between two such tokens is
-                tokenized like a text of its own.
+            special_tokens: Whether special tokens in a text are read as such: True for all of `self.special_tokens`, or
+                a list of some. Keep False for text from outside, which could otherwise contain control tokens of a
+                chat. The text between two special tokens is tokenized as a separate text.
 
         Returns:
             int32 ids: a `tf.RaggedTensor` of shape `(batch, None)`, or a dense tensor `(length,)` for a single text.
 
         Raises:
-            TypeError: Something is not text. The message names the row.
+            TypeError: A row is not text. The message names the row.
             ValueError: The rank is above 1 or unknown, a text can't be encoded as UTF-8, or a name is not one of
                 `self.special_tokens`.
 
@@ -161,7 +161,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     def tokenize_with_offsets(
         self, texts: Any, unit: str = "characters", special_tokens: bool | Sequence[str] = False
     ) -> tuple[Any, Any, Any]:
-        """Splits texts into token ids, and returns the place of each token in its text.
+        """Returns the token ids of texts, and the position of each token in its text.
 
         Bytes that are not valid UTF-8 count as the characters by which Python's `decode("utf-8", "replace")` replaces
         them. A token may come from a part of a character (byte-level BPE, byte tokens); its positions then span the
@@ -173,8 +173,8 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             special_tokens: As for `tokenize`.
 
         Returns:
-            `(ids, starts, ends)`: three ragged tensors of one shape, or three vectors for a single text. `starts` is
-            the position of the first character of the token, `ends` the one after its last.
+            `(ids, starts, ends)`: three ragged tensors of one shape, or three vectors for a single text. A token covers
+            `starts` to `ends`, end exclusive.
 
         Raises:
             TypeError, ValueError: As for `tokenize`, and for another `unit`.
@@ -194,9 +194,9 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         return ids, ids.with_values(starts), ids.with_values(ends)
 
     def tokenize_words(self, words: Any) -> tuple[Any, Any]:
-        """Tokenizes texts that are split into words already, and says which word each token belongs to.
+        """Tokenizes texts that are already split into words, and returns the word of each token.
 
-        Each word is tokenized by itself, as it would be in the text that joins the words by spaces.
+        Each word is tokenized separately, as in the text in which the words are joined by spaces.
 
         Args:
             words: A ragged `tf.string` tensor `(batch, None)` or a list of lists of words.
@@ -241,13 +241,13 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         special_tokens: bool | Sequence[str] = False,
         unit: str | None = None,
     ) -> Tokens:
-        """Tokenizes parts of texts, between which special tokens stand.
+        """Tokenizes the parts of texts between special tokens.
 
         Args:
             parts: `tf.string` `(batch,)`.
-            begins: Which of them begin their text, bool `(batch,)`; `None` for all.
+            begins: Which parts begin their text, bool `(batch,)`; None for all.
             special_tokens: As for `tokenize`.
-            unit: In what to say where in its part each token comes from, `"characters"` or `"bytes"`; `None` for not.
+            unit: Unit of the positions of tokens in their part, `"characters"` or `"bytes"`; None for no positions.
         """
         tensors = (parts,) if begins is None else (parts, begins)
         choices = (self._found_in_texts(special_tokens), unit)
@@ -306,10 +306,10 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     def detokenize(self, ids: Any) -> tf.Tensor:
         """Joins token ids to texts.
 
-        The first end token of a row and all that follows are dropped, as are padding and start tokens anywhere. (Where
-        one token is both start and end, as in GPT-2, the first position of a row is a start, not an end.) An id outside
-        the vocabulary, which a model with a padded vocabulary can produce, counts as the unknown token, or is dropped
-        where the tokenizer has none.
+        The first end token of a row and everything after it are dropped, and all padding and start tokens. If one token
+        is both start and end, as in GPT-2, it is a start token at the first position of a row. Models with a padded
+        vocabulary can produce ids outside the vocabulary. They count as the unknown token, or are dropped if the
+        tokenizer has none.
 
         Args:
             ids: Integers: a ragged tensor of rank 2, a dense tensor or array of rank 1 or 2, a list of ids (an empty
@@ -356,7 +356,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         return tf.ragged.boolean_mask(ids.with_values(values), ids.with_values(keep))
 
     def are_silent(self, ids: tf.Tensor) -> tf.Tensor:
-        """Returns which ids are of control tokens, which `detokenize` leaves out, bool of the shape of `ids`."""
+        """Returns which ids are control tokens, which `detokenize` leaves out: bool of the shape of `ids`."""
         tf = import_tensorflow()
         known = tf.clip_by_value(ids, 0, self.vocabulary_size - 1)
         return tf.gather(tf.constant(self._is_silent), known) & (known == ids)

@@ -1,4 +1,4 @@
-"""What BERT does to the characters of a word: cleaning, accents, lower case; and which of them stand alone."""
+"""BERT's normalization of characters: cleaning, accents, lower case, and which characters are words of their own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ITSELF, _ITSELF_ALONE = 0, 1  # of the first entries of the table, of one chara
 
 
 class CharacterTable(NamedTuple):
-    """What becomes of each code point, looked up by page and by position in the page.
+    """The normalized form of each code point, looked up by page and by position in the page.
 
     Attributes:
         pages: `(code points / 256,)` number of the page.

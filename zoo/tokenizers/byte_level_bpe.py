@@ -36,25 +36,24 @@ _APART = f"(?s)[^{RE2_SPACE}](?:.*[^{RE2_SPACE}])?"
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
-    """Byte pair encoding of bytes: it covers any text, and restores every valid text exactly.
+    """Byte-level byte pair encoding, which covers any text and restores every valid text exactly.
 
-    A text is split into words by the model's regular expression; the bytes of each word are merged, pair by pair, in
-    the order of the merges. Ids equal those of the `tokenizers` library. Bytes that are not valid UTF-8 are read as
-    U+FFFD. `detokenize` gives valid UTF-8 too: a character that a model has begun and not finished comes out as U+FFFD.
+    A text is split into words by the model's regular expression. The bytes of each word are merged pair by pair, in the
+    order of the merges. Ids equal those of the `tokenizers` library. Bytes that are not valid UTF-8 are read as U+FFFD.
+    `detokenize` always returns valid UTF-8; an unfinished character becomes U+FFFD.
 
     Args:
-        vocabulary: Tokens in the alphabet that writes each byte as one printable character (a space is `Ġ`), in the
-            order of their ids, or a mapping from token to id. Special and added tokens are in it as they are spelled.
+        vocabulary: Tokens in the order of their ids, or a mapping from token to id. Each byte is written as one
+            printable character (a space is `Ġ`). Special and added tokens are written as plain text.
         merges: Pairs of tokens, the first merged first.
-        split: `"gpt2"` (RoBERTa too), `"llama3"`, `"qwen2"` or `"gpt4o"`, or several patterns that are applied one
-            after the other, as `("digits", "gpt2")` of SmolLM2.
-        add_prefix_space: Put a space before a text that does not begin with one.
-        normalization: `None`, or `"NFC"` as Qwen.
-        whole_words_first: A word that is a token becomes that token, whatever the merges say (Llama 3's
+        split: `"gpt2"` (also RoBERTa), `"llama3"`, `"qwen2"` or `"gpt4o"`; or several patterns that are applied in
+            turn, such as `("digits", "gpt2")` of SmolLM2.
+        add_prefix_space: Whether to put a space before a text that does not begin with one.
+        normalization: None, or `"NFC"` as in Qwen.
+        whole_words_first: Whether a word that is a token becomes that token in spite of the merges (Llama 3's
             `ignore_merges`).
         pad_token, start_token, end_token, unknown_token, mask_token, special_tokens, added_tokens, strip_left,
-            strip_right, chat_format: As for `Tokenizer`. Nothing is unknown to bytes; some models still have such a
-            token.
+            strip_right, chat_format: As for `Tokenizer`. No byte is unknown, but some models have an unknown token.
 
     Raises:
         ValueError: A byte or a merged token is not in the vocabulary, a token occurs twice, ids have gaps, or an
@@ -169,12 +168,12 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
     ) -> ByteLevelBPETokenizer:
         """Learns merges. The same texts in the same order give the same merges.
 
-        The special tokens get the first ids, the 256 bytes follow. The end token also starts texts and pads, unless
-        `options` name others (which must then be in `special_tokens`).
+        The special tokens get the first ids, followed by the 256 bytes. The end token is also the start and padding
+        token, unless `options` name others, which must be in `special_tokens`.
 
         Args:
             texts: Lines of text, read once.
-            vocabulary_size: Number of tokens, all included. Fewer are learned if the texts allow no more.
+            vocabulary_size: Number of all tokens. Fewer are learned if the texts do not allow more.
             split: As for the constructor.
             end_token: The token that ends a text.
             special_tokens: Further special tokens.

@@ -12,8 +12,8 @@ SPECIAL_TOKENS = ("<pad>", "<sos>", "<eos>", "<unk>")
 def character_tokenizer(texts: Iterable[str]) -> SentencePieceTokenizer:
     """Returns a tokenizer with a token for each character of the texts, white space and line ends included.
 
-    Padding, start, end and unknown have the ids 0 to 3; the characters follow in the order of their code points. A text
-    of known characters comes back exactly.
+    Padding, start, end and unknown token have the ids 0 to 3. The characters follow in the order of their code points.
+    A text of known characters is restored exactly.
 
     Args:
         texts: Texts, read once.

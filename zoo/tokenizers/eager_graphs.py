@@ -1,4 +1,4 @@
-"""Runs what a tokenizer is called for eagerly as one graph: called one by one, its many operations take longer."""
+"""Runs eager calls of a tokenizer as one graph, which is faster than its many operations one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRACED_CALL = 16
 
 
 class EagerGraphs:
-    """Graphs of what one tokenizer is called for, each traced when it has been called some times.
+    """Graphs of the functions of one tokenizer. Each is traced after some calls.
 
     What cannot be traced, because a tokenizer of one's own looks at values in Python, is called as it is for good.
 

@@ -1,4 +1,4 @@
-"""Words that are one token: found by looking them up, without splitting or merging."""
+"""Words that are one token. They are looked up, without splitting or merging."""
 
 from __future__ import annotations
 

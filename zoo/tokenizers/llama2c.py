@@ -24,8 +24,8 @@ def load_llama2c_tokenizer(path: str | os.PathLike) -> SentencePieceTokenizer:
         path: The file; one whose name ends in `.model` is a SentencePiece model.
 
     Raises:
-        ValueError: If it is damaged.
-        FileNotFoundError: If there is none.
+        ValueError: If the file is damaged.
+        FileNotFoundError: If there is no such file.
 
     Example:
 

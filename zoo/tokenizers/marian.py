@@ -29,11 +29,10 @@ _LANGUAGE = r"(?s)^(>>.*?<<).*$"
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MarianTokenizer(Tokenizer, kind="marian"):
-    """Splits sources by one SentencePiece model and targets by another; pieces have ids in a vocabulary of both.
+    """Marian's tokenizer: a SentencePiece model for sources, another for targets, and one vocabulary for both.
 
-    `tokenize` is for sources, `of_targets.tokenize` for targets; `detokenize` is the same for both. A source may begin
-    with the language to translate it to, such as ">>fr<<". A piece that is not in the vocabulary is unknown; it comes
-    out as `unknown_token`.
+    `tokenize` is for sources, `of_targets.tokenize` for targets. `detokenize` is the same for both. A source may begin
+    with the target language, such as ">>fr<<". A piece that is not in the vocabulary becomes `unknown_token`.
 
     Args:
         vocabulary: All tokens, in the order of their ids.
@@ -78,7 +77,7 @@ class MarianTokenizer(Tokenizer, kind="marian"):
             with naming(name):
                 parse_model(proto)
                 parts.append(SentencePieceOperations(proto))
-        self._model, self._target_model = parts
+        self._operations, self._target_operations = parts
         tf = import_tensorflow()
         with tf.init_scope(), tf.device("CPU:0"):
             self._table = tf.lookup.StaticHashTable(
@@ -107,23 +106,23 @@ class MarianTokenizer(Tokenizer, kind="marian"):
     @functools.cached_property
     def of_targets(self) -> MarianTokenizer:
         copy = self._copy()
-        copy._model = self._target_model
+        copy._operations = self._target_operations
         return copy
 
     @property
     def trackables(self) -> list:
-        return [self._model.resource, self._target_model.resource, self._table]
+        return [self._operations.resource, self._target_operations.resource, self._table]
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         tf = import_tensorflow()
         codes, texts = self._split_language(texts)
-        pieces = self._model.tokenize(texts, pieces=True)
+        pieces = self._operations.tokenize(texts, pieces=True)
         return tf.concat([codes, self._look_up(pieces)], axis=1)
 
     def _tokenize_with_offsets(self, texts: tf.Tensor) -> Tokens:
         tf = import_tensorflow()
         codes, rest = self._split_language(texts)
-        pieces, starts, ends = self._model.tokenize_with_offsets(rest, pieces=True)
+        pieces, starts, ends = self._operations.tokenize_with_offsets(rest, pieces=True)
         ids = self._look_up(pieces)
         # positions in what stands behind the language, moved to the right by its bytes
         lengths = tf.strings.length(texts) - tf.strings.length(rest)

@@ -21,7 +21,7 @@ def _byte_borders(texts: tf.Tensor) -> tf.RaggedTensor:
 
 
 def to_bytes(texts: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Positions in characters to positions in bytes.
+    """Converts positions in characters to positions in bytes.
 
     Args:
         texts: `tf.string` `(batch,)`.
@@ -42,7 +42,7 @@ def to_bytes(texts: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf
 def to_characters(
     texts: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Positions in bytes to positions in characters; a part of a character counts as the whole.
+    """Converts positions in bytes to positions in characters. A part of a character counts as the whole.
 
     Args:
         texts: `tf.string` `(batch,)`.

@@ -30,30 +30,32 @@ _SPACE = "\u2581"
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
-    """Subword tokenizer whose model, normalization included, is one SentencePiece `ModelProto`.
+    """Subword tokenizer of a SentencePiece `ModelProto`, which includes its normalization.
 
-    Ids equal those of the `sentencepiece` package, whose behaviour holds for awkward text too: a text that is empty, or
-    white space that the model's normalization removes, has no tokens; each byte that is not valid UTF-8 is read as
-    U+FFFD, the replacement character; control tokens such as `<eos>` are never made from text that spells them, but
-    user-defined special tokens are. (Where a unigram model can split a text in several ways of exactly the same
-    probability, as a run of one character, versions of SentencePiece choose differently; this is TensorFlow Text's.)
+    Ids equal those of the `sentencepiece` package, in special cases too:
 
-    `detokenize` undoes the splitting, not the normalization. Unknown tokens come out as the model's text for them,
-    " ⁇ " by default. A special token of the user comes out as it is spelled.
+    * An empty text, or white space that the normalization removes, has no tokens.
+    * Each byte that is not valid UTF-8 is read as U+FFFD, the replacement character.
+    * Control tokens such as `<eos>` in a text are read as plain text; user-defined special tokens are read as tokens.
+
+    A unigram model may split a text, such as a run of one character, in several ways of equal probability. Versions of
+    SentencePiece then choose differently; the choice here is that of TensorFlow Text.
+
+    `detokenize` undoes the splitting, not the normalization. Unknown tokens become the model's text for them, " ⁇ " by
+    default. User-defined special tokens become their text.
 
     Args:
         proto: A serialized `ModelProto`, the content of a `*.model` file.
-        pad_token, start_token, end_token: Tokens to use in these roles. `None` takes the model's own, if it has them.
-            Mistral's, for example, has no padding token.
-        unknown_token: `None` or the model's own.
-        mask_token: The token that masked language models put in the place of others.
-        special_tokens: Tokens to count as special in addition to the model's control tokens.
-        added_tokens, strip_left, strip_right, chat_format: As for `Tokenizer`; user-defined tokens of the model need
+        pad_token, start_token, end_token: Tokens to use in these roles. None for those of the model, if it has them.
+            Mistral's model, for example, has no padding token.
+        unknown_token: None, or the model's unknown token.
+        mask_token: The mask token of masked language models.
+        special_tokens: Special tokens in addition to the model's control tokens.
+        added_tokens, strip_left, strip_right, chat_format: As for `Tokenizer`. User-defined tokens of the model need
             not be named.
-        prepend_scheme: Where a space is put before text that begins with none: `"first"` at the beginning of a text,
-            unless a special token is found there; `"always"` behind special tokens too, as before a text of its own;
-            `None` where the model itself says, which puts one before spaces too. Only for BPE models with bytes that
-            change no text themselves.
+        prepend_scheme: Where a space is put before text that does not begin with one: `"first"` at the beginning of a
+            text, unless a special token is found there; `"always"` after special tokens too; None for the rule of the
+            model, which also puts one before spaces. Only for BPE models with byte tokens and without a normalization.
 
     Raises:
         TypeError: `proto` is not bytes.
@@ -182,23 +184,23 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         Padding, start, end and unknown get the ids 0, 1, 2 and 3; `special_tokens` and the byte tokens follow.
 
         Args:
-            texts: Sentences or lines, read once; all are held in memory by the trainer. U+2585 in them counts as a
-                space, because the trainer keeps that character for itself.
-            vocabulary_size: Number of tokens, all special ones included.
+            texts: Sentences or lines, read once. The trainer holds all of them in memory. U+2585 counts as a space,
+                because the trainer uses that character itself.
+            vocabulary_size: Number of tokens, special tokens included.
             model_type: `"unigram"` or `"bpe"`.
-            special_tokens: Tokens that are found as a whole wherever a text spells them, such as `"<mask>"`.
-            character_coverage: Share of the characters of the texts that become tokens, 0.98 to 1. The rarest
+            special_tokens: Tokens that are found as a whole wherever they occur in a text, such as `"<mask>"`.
+            character_coverage: Fraction of the characters of the texts that become tokens, from 0.98 to 1. The rarest
                 others are unknown, or bytes with `byte_fallback`.
-            byte_fallback: Adds 256 tokens, one for each byte, that spell what is not in the vocabulary.
-            split_digits: Every digit is a token of its own.
+            byte_fallback: Whether to add 256 byte tokens for characters that are not in the vocabulary.
+            split_digits: Whether each digit is a separate token.
             normalization: `"nmt_nfkc"`, `"nfkc"`, the two with `"_cf"` for case folding, or `"identity"`.
-            remove_extra_whitespaces: Drop spaces at both ends and all but one of several. With `False`, `"identity"`
-                and `byte_fallback=True`, every text without U+2581 comes back exactly.
+            remove_extra_whitespaces: Whether to remove spaces at both ends, and all but one of several spaces. With
+                False, `"identity"` and `byte_fallback=True`, every text without U+2581 is restored exactly.
 
         Raises:
             TypeError: A text is not `str` or `bytes`.
-            ValueError: No text, not UTF-8, a vocabulary too large or too small for the texts (the message says what
-                they allow), or an argument outside its range.
+            ValueError: There is no text, a text is not UTF-8, the vocabulary is too large or too small for the texts
+                (the message says what they allow), or an argument is out of range.
         """
         proto = train_sentencepiece(
             texts,

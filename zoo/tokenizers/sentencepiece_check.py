@@ -1,4 +1,4 @@
-"""Checks a SentencePiece model before the C++ library is given it, which trusts what it reads.
+"""Checks a SentencePiece model before the C++ library, which checks little, reads it.
 
 A process of its own that loads the model first would be safe, too, but it would have to import TensorFlow for seconds
 to run the same version of the library. The format is small enough to be checked completely.
@@ -27,13 +27,13 @@ _BYTE_PIECES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
 
 
 def parse_model(proto: bytes) -> Any:
-    """Returns the `ModelProto` of a SentencePiece model that is safe to be loaded.
+    """Returns the `ModelProto` of a SentencePiece model that is safe to load.
 
     Args:
         proto: Content of a `*.model` file.
 
     Raises:
-        ValueError: It is no such model, or what is in it does not hold together. The message names the field.
+        ValueError: It is not such a model, or its content is inconsistent. The message names the field.
     """
     from google.protobuf.message import DecodeError
     from sentencepiece import sentencepiece_model_pb2
@@ -164,10 +164,10 @@ def check_tokens(tokens: Sequence[str], name: str) -> None:
 
     Args:
         tokens: The tokens.
-        name: What they are called in the error.
+        name: Their name in the error.
 
     Raises:
-        ValueError: One is empty, has a NUL, is longer than the library can take, or is there twice.
+        ValueError: A token is empty, has a NUL, is longer than the library allows, or occurs twice.
     """
     if len(tokens) > MOST_PIECES:
         raise ValueError(f"{name} must hold at most {MOST_PIECES} tokens, got {len(tokens)}.")

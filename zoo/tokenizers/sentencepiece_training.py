@@ -23,8 +23,8 @@ class VocabularyTooLargeError(ValueError):
     """The requested vocabulary is larger than the texts allow.
 
     Args:
-        vocabulary_size: What was asked for.
-        largest: What the texts allow.
+        vocabulary_size: The requested size.
+        largest: The largest size that the texts allow.
         rows: Number of texts.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Tokenizers on disk and in the configurations of models: written, read, made again by their kind."""
+"""Tokenizers on disk and in the configurations of models: writing, reading, and making them by their kind."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class StoredTokenizer:
     def save(self, directory: str | os.PathLike) -> None:
         """Writes `tokenizer.json` and the vocabulary files.
 
-        A tokenizer that was there before stays whole until the new one is complete, whatever interrupts the writing.
+        An earlier tokenizer in the directory stays intact until the new one is complete, even after an interruption.
 
         Args:
-            directory: Made if missing; other files in it are left alone.
+            directory: The directory, created if needed. Other files in it are kept.
 
         Raises:
             OSError: The directory can't be made or written.
@@ -96,7 +96,7 @@ class StoredTokenizer:
         return tokenizer
 
     def get_config(self) -> dict[str, Any]:
-        """Returns everything `from_config` needs, the vocabulary files included (as base64 text)."""
+        """Returns everything that `from_config` needs, including the vocabulary files (as base64 text)."""
         files = {name: base64.b64encode(content).decode("ascii") for name, content in self._files().items()}
         return {**self._config(), "files": files}
 

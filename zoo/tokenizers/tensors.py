@@ -1,4 +1,4 @@
-"""Turns what users pass to a tokenizer into tensors, with errors that name the row."""
+"""Turns arguments of a tokenizer into tensors, with errors that name the row."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ if TYPE_CHECKING:
 
 
 def import_tensorflow() -> ModuleType:
-    """Returns the tensorflow module. Imported late, so that `import zoo` works on JAX without TensorFlow."""
+    """Returns the tensorflow module, with the operations on texts. Imported late, as token ids need neither.
+
+    Raises:
+        ImportError: TensorFlow or TensorFlow Text is not installed.
+    """
     try:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  (registers the text operations)
     except ImportError as error:
         raise ImportError(
-            "Tokenizers run on TensorFlow's text operations whatever the Keras backend: "
-            "pip install tensorflow tensorflow-text"
+            "Texts need TensorFlow and TensorFlow Text, whatever the Keras backend: pip install tensorflow "
+            "tensorflow-text (on Windows in WSL 2). Token ids need neither."
         ) from error
     return tf
 
@@ -31,7 +35,7 @@ def as_text_tensor(texts: Any) -> tf.Tensor:
         texts: `str`, `bytes`, a flat list, tuple or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
 
     Raises:
-        TypeError: Something is not text.
+        TypeError: A value is not text.
         ValueError: The rank is above 1 or unknown, or a `str` holds a lone surrogate, which UTF-8 can't encode.
     """
     tf = import_tensorflow()

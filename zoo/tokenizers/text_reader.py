@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 
 class TextReader:
-    """Checks texts on their way to a trainer and keeps what went wrong, which a trainer may turn into something else.
+    """Checks texts on their way to a trainer, and keeps the first error, which a trainer may replace by another one.
 
     Attributes:
         rows: Number of texts read so far.

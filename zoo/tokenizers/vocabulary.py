@@ -99,7 +99,7 @@ class Vocabulary:
 
     @property
     def named_tokens(self) -> list[str]:
-        """Tokens that are no parts of words: special and added ones."""
+        """Tokens that are not parts of words: special and added tokens."""
         return list(dict.fromkeys([*self.special_tokens, *self._added]))
 
     def _spelled_by_no_text(self, tokens: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ def in_order_of_ids(ids: Mapping[str, int], name: str = "vocabulary") -> list[st
 
     Args:
         ids: Id of each token.
-        name: What they are called in errors.
+        name: Their name in errors.
 
     Raises:
         ValueError: The ids are not 0, 1, 2, ..., or a token is empty, has a NUL, or is too long.
@@ -31,11 +31,11 @@ def read_vocabulary(content: bytes, source: str | os.PathLike) -> dict[str, int]
     """Returns the ids of the tokens that a `vocab.json` holds.
 
     Args:
-        content: What is in the file.
+        content: Content of the file.
         source: Name of the file, for errors.
 
     Raises:
-        ValueError: It is no JSON object from tokens to ids.
+        ValueError: The file is not a JSON object from tokens to ids.
     """
     vocabulary = parse_json(content, str(source))
     require_type(vocabulary, dict[str, int], f"{source}: the object from tokens to ids")
@@ -46,7 +46,7 @@ def read_tokens(content: bytes, source: str | os.PathLike) -> list[str]:
     """Returns the tokens that a `vocab.txt` holds, one per line.
 
     Args:
-        content: What is in the file.
+        content: Content of the file.
         source: Name of the file, for errors.
 
     Raises:
@@ -59,7 +59,7 @@ def read_merges(content: bytes, source: str | os.PathLike) -> list[tuple[str, st
     """Returns the pairs of tokens that a `merges.txt` holds, the first merged first.
 
     Args:
-        content: What is in the file.
+        content: Content of the file.
         source: Name of the file, for errors.
 
     Raises:

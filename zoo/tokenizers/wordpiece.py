@@ -41,22 +41,22 @@ _JOINED = {f" {text}": text for text in (".", "?", "!", ",", "n't", "'m", "'s", 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
-    """BERT's tokenizer: words at white space and punctuation, then the longest pieces of the vocabulary from the left.
+    """BERT's tokenizer: words split at white space and punctuation, then pieces of words.
 
-    A word is split greedily into the longest pieces that the vocabulary has; pieces that continue a word begin with
-    `##`. A word that can't be spelled so, or has more than 100 characters, is one unknown token. Ids equal those of the
-    `tokenizers` library. Bytes that are not valid UTF-8 are read as U+FFFD, which cleaning drops.
+    A word is split from the left into the longest pieces of the vocabulary. Pieces that continue a word begin with
+    `##`. A word that cannot be split in this way, or that has more than 100 characters, is one unknown token. Ids equal
+    those of the `tokenizers` library. Bytes that are not valid UTF-8 are read as U+FFFD, which `clean_text` removes.
 
-    `detokenize` joins pieces with spaces, without those before punctuation; it can't know what was dropped.
+    `detokenize` joins pieces with spaces, except before punctuation. It cannot restore what was removed.
 
     Args:
         vocabulary: All tokens, in the order of their ids.
-        lowercase: Lower-case the text, as the uncased models do.
-        strip_accents: Drop accents; `None` drops them if `lowercase`.
-        clean_text: Drop control characters, U+0000 and U+FFFD.
-        split_ideographs: Each CJK ideograph is a word of its own.
+        lowercase: Whether to lower-case the text, as in uncased models.
+        strip_accents: Whether to remove accents; None for the value of `lowercase`.
+        clean_text: Whether to remove control characters, U+0000 and U+FFFD.
+        split_ideographs: Whether each CJK ideograph is a separate word.
         pad_token, start_token, end_token, unknown_token, mask_token: Tokens in these roles, each in the vocabulary or
-            `None`. The unknown token must be there.
+            None. The unknown token is required.
         special_tokens, added_tokens, strip_left, strip_right, chat_format: As for `Tokenizer`.
 
     Raises:
@@ -161,7 +161,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
 
         Args:
             texts: Lines of text, read once.
-            vocabulary_size: Number of tokens, the special ones included. Fewer are learned if the texts allow no more.
+            vocabulary_size: Number of tokens, including the special ones. Fewer are learned if the texts allow no more.
             lowercase: Whether to lower-case.
             special_tokens: Further special tokens.
             min_frequency: Pairs of pieces that occur less often are not merged.
@@ -243,14 +243,14 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
 
 
 def check_lengths(tokens: Sequence[str], name: str) -> None:
-    """Checks that tokens are as short as the operation needs them.
+    """Checks that no token is longer than the operation allows.
 
     Args:
         tokens: The tokens.
-        name: What they are called in the error.
+        name: Their name in the error.
 
     Raises:
-        ValueError: One has more than 256 bytes.
+        ValueError: A token has more than 256 bytes.
     """
     for index, token in enumerate(tokens):
         if len(token.removeprefix(_CONTINUATION).encode("utf-8")) > _MOST_TOKEN_BYTES:

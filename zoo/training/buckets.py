@@ -9,8 +9,8 @@ import numpy as np
 class BatchPlan(NamedTuple):
     """The batches of a set of rows.
 
-    Batch number i consists of `rows[starts[i] : starts[i] + sizes[i]]` padded to `lengths[i]` tokens. A row number that
-    equals the number of rows stands for a row without tokens, which fills a batch up to its size.
+    Batch i consists of `rows[starts[i] : starts[i] + sizes[i]]` padded to `lengths[i]` tokens. A row index that equals
+    the number of rows stands for a row without tokens, which fills a batch up to its size.
     """
 
     rows: np.ndarray
@@ -20,14 +20,14 @@ class BatchPlan(NamedTuple):
 
 
 def choose_bucket_lengths(row_lengths: np.ndarray, number_of_buckets: int) -> list[int]:
-    """The lengths to pad rows to, at most `number_of_buckets` of them, with the fewest tokens of padding in total.
+    """Returns the lengths to pad rows to that need the fewest tokens of padding in total.
 
-    Exact, by dynamic programming over the distinct row lengths: the best k buckets for all rows up to a length are the
-    best k - 1 buckets up to a shorter one and a bucket for the rest.
+    The result is exact, by dynamic programming over the distinct row lengths: the best k buckets for all rows up to a
+    length are the best k - 1 buckets up to a shorter length, and a bucket for the rest.
 
     Args:
-        row_lengths: Length of every row in tokens, ints (rows,).
-        number_of_buckets: Most lengths that may be chosen.
+        row_lengths: Length of every row in tokens, ints `(rows,)`.
+        number_of_buckets: Largest number of lengths.
 
     Returns:
         Increasing lengths; the last is that of the longest row.
@@ -74,14 +74,14 @@ def plan_batches(
 ) -> BatchPlan:
     """Puts every row into one batch of the shortest bucket that holds it.
 
-    The rows left over in a bucket, too few for a batch, move on to the next longer one; so at most one batch, of the
-    longest bucket, is filled up with rows without tokens, and the number of batches does not depend on the order.
+    Rows of a bucket that are too few for a batch move to the next longer bucket. So at most one batch, of the longest
+    bucket, is filled up with rows without tokens. The number of batches does not depend on the order of the rows.
 
     Args:
-        row_lengths: Length of every row in tokens, ints (rows,).
-        bucket_lengths: Increasing lengths to pad to; the last is at least that of the longest row.
-        batch_sizes: Rows of a batch of each bucket.
-        generator: Shuffles the rows and the batches; None keeps the order of the rows within a bucket, short buckets
+        row_lengths: Length of every row in tokens, ints `(rows,)`.
+        bucket_lengths: Increasing lengths to pad to. The last is at least that of the longest row.
+        batch_sizes: Number of rows in a batch of each bucket.
+        generator: Shuffles the rows and the batches. None keeps the order of the rows within a bucket, short buckets
             first.
 
     Returns:
@@ -125,10 +125,10 @@ def plan_batches(
 
 
 def count_batches(row_lengths: np.ndarray, bucket_lengths: Sequence[int], batch_sizes: Sequence[int]) -> int:
-    """The number of batches that `plan_batches` forms from these rows, in any order.
+    """Returns the number of batches that `plan_batches` forms from these rows, in any order.
 
     Args:
-        row_lengths: Length of every row in tokens, ints (rows,).
+        row_lengths: Length of every row in tokens, ints `(rows,)`.
         bucket_lengths: As for `plan_batches`.
         batch_sizes: As for `plan_batches`.
 

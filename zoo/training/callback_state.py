@@ -7,19 +7,11 @@ from typing import Any
 import keras
 import numpy as np
 
-# Attributes that Keras' own callbacks count or collect in. Their settings (patience, monitor, ...) are not
-# among them: those come from the program that resumes.
-_STATE_ATTRIBUTES = {
-    keras.callbacks.EarlyStopping: ("wait", "stopped_epoch", "best", "best_epoch", "best_weights"),
-    keras.callbacks.ReduceLROnPlateau: ("wait", "best", "cooldown_counter"),
-    keras.callbacks.ModelCheckpoint: ("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
-    keras.callbacks.CSVLogger: ("keys",),
-    keras.callbacks.TensorBoard: ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
-}
+from layers.keras_internals import CALLBACK_STATE
 
 
 def _attributes_of(callback: keras.callbacks.Callback) -> tuple[str, ...] | None:
-    for kind, attributes in _STATE_ATTRIBUTES.items():
+    for kind, attributes in CALLBACK_STATE.items():
         if isinstance(callback, kind):
             return attributes
     return None
@@ -48,7 +40,7 @@ def check_callback(callback: keras.callbacks.Callback) -> None:
     >>> check_callback(keras.callbacks.EarlyStopping(patience=3))
     """
     if not has_state(callback):
-        known = ", ".join(kind.__name__ for kind in _STATE_ATTRIBUTES)
+        known = ", ".join(kind.__name__ for kind in CALLBACK_STATE)
         raise ValueError(
             f"callbacks must be of {known}, or have the methods get_state() and set_state(state), got {callback!r}. "
             "Callbacks without state need not be listed."
@@ -61,7 +53,7 @@ def check_callback(callback: keras.callbacks.Callback) -> None:
 
 
 def get_callback_state(callback: keras.callbacks.Callback) -> dict:
-    """The state of a callback: numbers, strings, None, arrays, and lists and dicts of them.
+    """Returns the state of a callback: numbers, strings, None, arrays, and lists and dicts of them.
 
     Args:
         callback: A callback that `check_callback` accepts.
@@ -80,11 +72,11 @@ def get_callback_state(callback: keras.callbacks.Callback) -> dict:
 
 
 def set_callback_state(callback: keras.callbacks.Callback, state: dict) -> None:
-    """Puts a state back. The file of a `CSVLogger` is cut to the length it had, so rows of lost epochs go.
+    """Puts a state back. The file of a `CSVLogger` is cut to its former length, which removes the rows of lost epochs.
 
     Args:
         callback: A callback that `check_callback` accepts, after its `on_train_begin`.
-        state: What `get_callback_state` gave.
+        state: What `get_callback_state` returned.
 
     Raises:
         ValueError: If a CSV file is shorter than it was.
@@ -114,8 +106,8 @@ def split_arrays(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """Takes the arrays out of a state, so that the rest can be written as JSON.
 
     Args:
-        value: numbers, strings, None, arrays, and lists and dicts of them.
-        name: Name of the value, beginning of the names of its arrays.
+        value: Numbers, strings, None, arrays, and lists and dicts of them.
+        name: Name of the value, with which the names of its arrays begin.
         arrays: Receives the arrays by name.
 
     Returns:
@@ -146,7 +138,7 @@ def split_arrays(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def join_arrays(value: Any, get_array: Callable[[str], np.ndarray]) -> Any:
-    """Undoes `split_arrays`.
+    """Returns a state with its arrays put back, the inverse of `split_arrays`.
 
     Args:
         value: What `split_arrays` returned.

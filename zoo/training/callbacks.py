@@ -15,13 +15,12 @@ from zoo.storage import atomic_write, write_bytes
 class Throughput(keras.callbacks.Callback):
     """Adds `tokens_per_second` of the training to the logs of each epoch.
 
-    The time is that from the end of the first batch, in which the model may be compiled, to the end of the last batch
-    of the epoch, waiting for data included, validation not. An epoch of one batch, or of which one was left after a
-    resume, has no such time: its value is NaN, so that all epochs have the same columns in a log. Put it before the
-    callbacks that write logs.
+    The time is measured from the end of the first batch, in which the model may be compiled, to the end of the last
+    batch of the epoch. It includes waiting for data, but not validation. An epoch with only one batch, also after a
+    resume, gets NaN, so that all epochs have the same columns in a log. Put this callback before those that write logs.
 
     Args:
-        tokens: Name of the metric that counts tokens, a `TokenCount` given to `compile(weighted_metrics=[...])`.
+        tokens: Name of the metric that counts tokens, a `TokenCount` in `compile(weighted_metrics=[...])`.
 
     Raises:
         ValueError: In `fit`, if the model has no such metric.
@@ -60,7 +59,7 @@ class SampleOutputs(keras.callbacks.Callback):
 
     Args:
         make_samples: Function without arguments that runs the model and returns lines of text.
-        directory: Folder for the files `epoch-0001.txt`, ... (counted from 1, as Keras does); None writes none.
+        directory: Folder for the files `epoch-0001.txt`, ... (epochs count from 1, as in Keras); None for no files.
         show: Whether the lines are printed.
 
     Raises:
@@ -100,11 +99,11 @@ class SampleOutputs(keras.callbacks.Callback):
 class StopOnNonFiniteLoss(keras.callbacks.Callback):
     """Raises an error as soon as the training or validation loss is NaN or infinite.
 
-    Keras' `TerminateOnNaN` ends `fit` as if all were well, so checkpoints of the broken model replace good ones. Put
+    Keras's `TerminateOnNaN` ends `fit` without an error, so that checkpoints of the broken model replace good ones. Put
     this callback before those that save something.
 
     Raises:
-        FloatingPointError: In `fit`, with the epoch, the batch and the update.
+        FloatingPointError: In `fit`. The message names the epoch, the batch and the update.
 
     Example:
 

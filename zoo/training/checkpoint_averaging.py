@@ -16,17 +16,17 @@ _FILE_NAME = re.compile(r"weights-step-(\d+)\.safetensors")
 class CheckpointAveraging(keras.callbacks.Callback):
     """Keeps the weights of the last epochs, or of the last intervals of updates, for `average_weights`.
 
-    Files are named by the number of the update, written completely or not at all, and replaced by equal ones when a
-    resumed run passes the same update again: nothing else has to be remembered for a resume. Files of later updates
-    than the one being saved come from a course of the training that was given up, and are removed.
+    Files are named by the number of the update, and written completely or not at all. A resumed run that passes the
+    same update again replaces them by equal files, so a resume needs no further state. Files of later updates than the
+    one being saved belong to an abandoned run, and are removed.
 
     Args:
-        directory: Folder of the files, for these files only.
-        keep: Number of files that are kept, the number of checkpoints to average.
-        every_steps: Number of updates between two files; None: one after each epoch.
+        directory: Folder for these files only.
+        keep: Number of files that are kept, which is the number of checkpoints to average.
+        every_steps: Number of updates between two files; None for one after each epoch.
 
     Attributes:
-        paths: The files at present, oldest first.
+        paths: The present files, oldest first.
 
     Raises:
         ValueError: If `keep` or `every_steps` is below 1.

@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.keras_internals import compiled_loss
 from zoo.training.task_models import TaskModel
 from zoo.training.vectors import unit_vectors
 
@@ -15,15 +16,15 @@ from zoo.training.vectors import unit_vectors
 class SoftTargets(keras.losses.Loss):
     """Divergence from a teacher's probabilities, `T^2 * KL(softmax(teacher / T) || softmax(student / T))`.
 
-    The factor keeps gradients of one size, whatever the temperature. The teacher's logits get no gradient.
+    The factor keeps the size of the gradients independent of the temperature. The teacher's logits get no gradient.
 
     Args:
-        temperature: T, above 0: higher ones show more of what the teacher thinks of the other tokens.
+        temperature: T, above 0. Higher temperatures give more weight to the less probable tokens of the teacher.
         reduction, name: See `keras.losses.Loss`.
 
     Call arguments:
         y_true: Logits of the teacher, `(batch, length, vocabulary)`.
-        y_pred: Logits of the student, likewise.
+        y_pred: Logits of the student, of the same shape.
         sample_weight: `(batch, length)`, 0 where a token does not count.
 
     Raises:
@@ -62,14 +63,14 @@ class SoftTargets(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class HiddenCosine(keras.losses.Loss):
-    """One minus the cosine of the student's and the teacher's hidden states. The teacher's get no gradient.
+    """One minus the cosine of the student's and the teacher's hidden states. The teacher's states get no gradient.
 
     Args:
         reduction, name: See `keras.losses.Loss`.
 
     Call arguments:
         y_true: Hidden states of the teacher, `(batch, length, dim)`.
-        y_pred: Hidden states of the student, likewise.
+        y_pred: Hidden states of the student, of the same shape.
         sample_weight: `(batch, length)`, 0 where a token does not count.
 
     Example:
@@ -108,12 +109,12 @@ def _no_gradients() -> contextlib.AbstractContextManager:
 class Distiller(TaskModel):
     """A student that learns from a teacher: `soft * SoftTargets + hard * (the compiled loss) + cosine * HiddenCosine`.
 
-    Soft targets are compared where labels count, hidden states (the last ones) at all real tokens. The logs have the
-    parts as `soft_loss`, `hard_loss` and `cosine_loss`, those whose weight is not 0. What layers of the student add to
-    the loss (the balance of experts) is added once, whatever the weights. Metrics are of the student.
+    Soft targets are compared where labels count, the last hidden states at all real tokens. The logs contain the parts
+    with a weight above 0, as `soft_loss`, `hard_loss` and `cosine_loss`. Losses that layers of the student add (the
+    balance of experts) are added once, independent of the weights. Metrics are those of the student.
 
-    It holds the teacher without being made of it: the teacher does not train, and its weights are in no file that is
-    written of this model. Save the student, or call `save_to_preset`, which does so.
+    The teacher is not trained, and its weights are not saved with this model. Save the student, or call
+    `save_to_preset`, which does so.
 
     Args:
         student: A task from token-level inputs to logits with a method `with_hidden`: `CausalLM`, `MaskedLM`,
@@ -123,7 +124,8 @@ class Distiller(TaskModel):
         soft, hard, cosine: Weights of the losses, at least 0, not all 0.
 
     Raises:
-        ValueError: If a weight is out of range, the two have other tokens, or with `cosine` other widths.
+        ValueError: If a weight is out of range, if student and teacher have different tokens, or if they have different
+            widths with `cosine`.
 
     Example:
 
@@ -208,9 +210,10 @@ class Distiller(TaskModel):
         # what layers of the student add, such as the balance of experts, is of no target
         added = sum(ops.sum(loss) for loss in self.losses)
         if weights["hard"]:
-            if self._compile_loss is None:
+            hard_loss = compiled_loss(self)
+            if hard_loss is None:
                 raise ValueError(f"hard must be 0 without a loss in compile(), got {weights['hard']}.")
-            losses["hard"] = self._compile_loss(y, y_pred["logits"], sample_weight)
+            losses["hard"] = hard_loss(y, y_pred["logits"], sample_weight)
         if weights["soft"] or weights["cosine"]:
             with _no_gradients():
                 logits, hidden = self._teacher().with_hidden(x, training=False)
@@ -230,6 +233,6 @@ class Distiller(TaskModel):
         """Writes the student, see `Task.save_to_preset`.
 
         Args:
-            directory: Where to.
+            directory: The directory to write.
         """
         self.student.save_to_preset(directory)

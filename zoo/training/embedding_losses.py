@@ -16,21 +16,20 @@ _NEVER = -1e9
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class InBatchNegatives(EmbeddingLoss):
-    """Cross-entropy of finding an anchor's own positive among the texts of the whole batch (InfoNCE).
+    """Cross-entropy of finding the positive of each anchor among the texts of the batch (InfoNCE).
 
-    The score of anchor i and candidate j is `scale * cosine(a_i, c_j)`; candidates are the positives of all rows and,
-    where there are, their negatives. Where the labels tell which texts are equal, as those of a `TextEmbedder` do, no
-    anchor is pushed away from its own text, from another copy of its positive, or from the positive of another row
-    with the same anchor.
+    The score of anchor i and candidate j is `scale * cosine(a_i, c_j)`. Candidates are the positives of all rows, and
+    their negatives if there are any. The labels of a `TextEmbedder` tell which texts are equal. Then the anchor's own
+    text, other copies of its positive, and positives of other rows with the same anchor are not negatives.
 
     Args:
         scale: Factor on the cosines, the inverse of the temperature.
-        symmetric: Whether the anchor is also to be found among all anchors given the positive, and the mean is taken.
+        symmetric: Whether to also find the anchor of each positive among all anchors, and take the mean of both losses.
         reduction, name: See `keras.losses.Loss`.
 
     Call arguments:
-        y_true: A number per text, `(batch, texts)`, the same for equal texts of the batch. Of another shape than this
-            it is not looked at, and all texts count as different.
+        y_true: A number per text, `(batch, texts)`, the same for equal texts of the batch. With another shape it is
+            ignored, and all texts count as different.
         y_pred: Embeddings of anchor, positive and any number of hard negatives, `(batch, texts, dim)`.
 
     Raises:
@@ -113,7 +112,7 @@ class TripletLoss(EmbeddingLoss):
         reduction, name: See `keras.losses.Loss`.
 
     Call arguments:
-        y_true: Not looked at.
+        y_true: Ignored.
         y_pred: Embeddings of anchor, positive and negative, `(batch, 3, dim)`.
 
     Raises:
@@ -159,23 +158,23 @@ class TripletLoss(EmbeddingLoss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MatryoshkaLoss(keras.losses.Loss):
-    """The sum of a loss over several widths of the embeddings, whose first entries can then be used alone.
+    """The sum of a loss over several widths of the embeddings, so that their first entries can be used alone.
 
-    Embeddings that are cut to a width are scaled to length 1 again, as `TextEmbedder.embed(width=...)` does.
+    Embeddings that are cut to a width are scaled to length 1 again, as by `TextEmbedder.embed(width=...)`.
 
     Args:
         loss: The loss, for example `InBatchNegatives()`.
-        widths: Widths below that of the embeddings; the whole embeddings always count too.
-        weights: Factor on the loss of each width, in their order, then that of the whole; None for 1 each.
-        normalize: Whether cut embeddings are scaled to length 1. A loss of cosines is the same without.
-        name: See `keras.losses.Loss`. How rows are reduced is said by `loss`.
+        widths: Widths below that of the embeddings. The whole embeddings always count too.
+        weights: Factors on the losses of the widths, in their order, and on that of the whole embeddings; None for 1.
+        normalize: Whether cut embeddings are scaled to length 1. This does not change a loss of cosines.
+        name: See `keras.losses.Loss`. The reduction is that of `loss`.
 
     Call arguments:
-        y_true, sample_weight: Those of the loss.
+        y_true, sample_weight: Arguments of the loss.
         y_pred: Embeddings, `(batch, texts, dim)`.
 
     Raises:
-        ValueError: If an argument is out of range, or a width not below that of the embeddings.
+        ValueError: If an argument is out of range, or a width is not below that of the embeddings.
 
     Example:
 

@@ -11,11 +11,12 @@ from keras import ops
 class WeightedBinaryCrossEntropy(keras.losses.Loss):
     """Binary cross-entropy of logits, the mean over labels, with a weight for the positive cases of each label.
 
-    With weights above 1 for rare labels, a missed label costs more than a label too many. The weight that makes both
-    kinds of decisions weigh the same is the number of rows without the label over that of rows with it.
+    With a weight above 1 for a rare label, a missed label costs more than a wrongly assigned one. Positive and negative
+    cases have the same total weight if the weight is the number of rows without the label divided by that of rows with
+    it.
 
     Args:
-        positive_weights: Weight of each label where it holds, `(labels,)`.
+        positive_weights: Weight of the positive cases of each label, `(labels,)`.
         reduction, name: See `keras.losses.Loss`.
 
     Call arguments:
@@ -23,7 +24,7 @@ class WeightedBinaryCrossEntropy(keras.losses.Loss):
         y_pred: Logits, `(rows, labels)`.
 
     Raises:
-        ValueError: If a weight is no finite number of at least 0, or they are not as many as labels.
+        ValueError: If a weight is not a finite number of at least 0, or their number differs from that of the labels.
 
     Example:
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 
+from layers.keras_internals import OptimizerHooks, copy_exclusions, index_of, schedule_of
 from zoo.backbones.places import EMBEDDINGS, level_of, place_of
 from zoo.training.one_kernel import apply_adam, has_one_kernel, one_update
 
@@ -14,17 +15,17 @@ from zoo.training.one_kernel import apply_adam, has_one_kernel, one_update
 def layer_decay_factors(task: keras.Model, decay: float) -> dict[str, float]:
     """Returns the factor on each weight's learning rate in layer-wise learning-rate decay.
 
-    The head, and what stands behind the blocks, has the whole rate; the last block of a stack `decay` times as much,
-    the block before it `decay ** 2`, and so on; embeddings, and what else stands before the first block, have
-    `decay ** (blocks + 1)`, of two stacks with the larger number of blocks. An output projection that is tied to the
-    embedding learns as that does.
+    The factor is 1 for the head and everything after the blocks, `decay` for the last block of a stack, `decay ** 2`
+    for the block before it, and so on. It is `decay ** (blocks + 1)` for embeddings and everything before the first
+    block; with two stacks, `blocks` is the larger number. An output projection that is tied to the embedding has the
+    factor of the embedding.
 
     Args:
         task: A task on a Transformer.
         decay: The factor from layer to layer, above 0 and at most 1.
 
     Returns:
-        Path of each weight to its factor, for `scale_learning_rates`.
+        The factor of each weight by its path, for `scale_learning_rates`.
 
     Raises:
         ValueError: If `decay` is out of range, or the model has no blocks.
@@ -63,17 +64,17 @@ def scale_learning_rates(
 ) -> keras.optimizers.Optimizer:
     """Returns an optimizer that multiplies the learning rate of each weight by its own factor.
 
-    Decoupled weight decay, a share of the learning rate, is multiplied too; clipping and accumulated gradients are as
-    before.
+    Decoupled weight decay is multiplied too, because it is proportional to the learning rate. Clipping and gradient
+    accumulation do not change.
 
     Args:
-        optimizer: An optimizer of Keras that has not been built.
-        factors: Path of each weight that trains to its factor. Weights that are added to a layer later, such as
-            low-rank updates, have that of the layer.
+        optimizer: A Keras optimizer that has not been built.
+        factors: The factor of each trainable weight by its path. Weights that are added to a layer later, such as
+            low-rank updates, have the factor of the layer.
 
     Raises:
-        ValueError: If the optimizer is built or of another library, or the backend is PyTorch, whose optimizers of
-            Keras update all weights at once; in `fit`, if a weight has no factor.
+        ValueError: If the optimizer is built or of another library. On PyTorch, where Keras optimizers update all
+            weights at once. In `fit`, if a weight has no factor.
 
     Example:
 
@@ -88,9 +89,8 @@ def scale_learning_rates(
     if keras.backend.backend() == "torch":
         raise ValueError("Rates that differ by layer need the backend tensorflow or jax, got torch.")
     config = optimizer.get_config()
-    rate = optimizer._learning_rate
-    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-        config["learning_rate"] = rate  # one of one's own need not be registered
+    if schedule_of(optimizer) is not None:
+        config["learning_rate"] = schedule_of(optimizer)  # one of one's own need not be registered
     del config["name"]
     scaled = _layerwise(kind)(**config, rate_factors=dict(factors))
     keep_exclusions(optimizer, scaled)
@@ -98,15 +98,13 @@ def scale_learning_rates(
 
 
 def keep_exclusions(optimizer: keras.optimizers.Optimizer, fresh: keras.optimizers.Optimizer) -> None:
-    """Gives an optimizer, and the one that it scales losses for, what `exclude_from_weight_decay` of another was given.
+    """Copies the exclusions from weight decay of an optimizer to another one, and to the one that it scales losses for.
 
     Args:
-        optimizer: The other.
-        fresh: One of the same kind, made of its configuration, which does not have that.
+        optimizer: The optimizer with the exclusions of `exclude_from_weight_decay`.
+        fresh: An optimizer of the same kind made from its configuration, which has no exclusions.
     """
-    for name in ("_exclude_from_weight_decay", "_exclude_from_weight_decay_pattern"):
-        if hasattr(optimizer, name):
-            setattr(fresh, name, getattr(optimizer, name))
+    copy_exclusions(optimizer, fresh)
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         keep_exclusions(optimizer.inner_optimizer, fresh.inner_optimizer)
 
@@ -122,7 +120,7 @@ def _factor_of(path: str, factors: Mapping[str, float]) -> float:
     return found.pop()
 
 
-class _LayerwiseRates:
+class _LayerwiseRates(OptimizerHooks):
     """What is put before an optimizer of Keras; see `scale_learning_rates`."""
 
     def __init__(self, *, rate_factors: Mapping[str, float], **options: Any) -> None:
@@ -135,24 +133,24 @@ class _LayerwiseRates:
         self._rates = [_factor_of(variable.path, factors) for variable in variables]
         super().build(variables)
 
-    def _backend_update_step(self, *arguments: Any) -> None:
+    def update_all(self, *arguments: Any) -> None:
         with one_update():
-            super()._backend_update_step(*arguments)
+            super().update_all(*arguments)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
-        learning_rate = learning_rate * self._rates[self._get_variable_index(variable)]
+        learning_rate = learning_rate * self._rates[index_of(self, variable)]
         if has_one_kernel(self):
             apply_adam(self, gradient, variable, learning_rate)
         else:
             super().update_step(gradient, variable, learning_rate)
 
-    def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
+    def decay_weights(self, variables: Sequence[Any]) -> None:
         groups: dict[float, list[Any]] = {}
         for variable in variables:
-            groups.setdefault(self._rates[self._get_variable_index(variable)], []).append(variable)
+            groups.setdefault(self._rates[index_of(self, variable)], []).append(variable)
         for factor, group in groups.items():
             with self._scaled_decay(factor):
-                super()._apply_weight_decay(group)
+                super().decay_weights(group)
 
     @contextlib.contextmanager
     def _scaled_decay(self, factor: float) -> Iterator[None]:

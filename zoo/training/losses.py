@@ -1,12 +1,12 @@
-"""Cross-entropy over a vocabulary, written so that the vocabulary-sized tensor is touched as seldom as possible."""
+"""Cross-entropy over a vocabulary, with as few passes over the vocabulary-sized tensor as possible."""
 
 from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
-from keras.src.losses.loss import scale_loss_for_distribution  # no public name; the losses of Keras use the same
 
+from layers.keras_internals import share_of_loss
 from zoo.training.token_scores import TokenScores
 
 
@@ -44,7 +44,7 @@ def check_labels(labels: Any, vocabulary_size: int | None) -> None:
 
 
 def softmax_and_log_normalizer(logits: Any) -> tuple[Any, Any]:
-    """Softmax of float32 logits and the logarithm of its normalizer.
+    """Returns the softmax of float32 logits and the logarithm of its normalizer.
 
     The normalizer is read off the largest probability, `max(z) - log(max(softmax(z)))`: two cheap reductions instead of
     a second exponential over the vocabulary. The largest probability is at least `1 / vocabulary`, so its
@@ -67,7 +67,7 @@ def softmax_and_log_normalizer(logits: Any) -> tuple[Any, Any]:
 
 
 def flatten_tokens(labels: Any, logits: Any, dtype: str = "float32") -> tuple[Any, Any]:
-    """Logits as `(tokens, vocabulary)` in `dtype`, and labels as int32 `(tokens,)`.
+    """Returns logits as `(tokens, vocabulary)` in `dtype`, and labels as int32 `(tokens,)`.
 
     Args:
         labels: Ints `(batch, length)`, any rank.
@@ -75,7 +75,7 @@ def flatten_tokens(labels: Any, logits: Any, dtype: str = "float32") -> tuple[An
         dtype: Dtype of the returned logits.
 
     Raises:
-        ValueError: If the ranks do not fit, or eagerly for a label out of range.
+        ValueError: If the ranks do not fit, or, in eager execution, if a label is out of range.
 
     Example:
 
@@ -94,7 +94,7 @@ def flatten_tokens(labels: Any, logits: Any, dtype: str = "float32") -> tuple[An
 
 
 def labels_in_range(labels: Any, logits: Any) -> tuple[Any, Any]:
-    """Labels moved into the range of the classes, for gathering out of range is undefined, and where they were in it.
+    """Returns labels clipped to the range of the classes, which gathering needs, and which of them were in range.
 
     Args:
         labels: Ints `(tokens,)`.
@@ -109,12 +109,12 @@ def labels_in_range(labels: Any, logits: Any) -> tuple[Any, Any]:
 
 
 def logits_of_labels(logits: Any, labels: Any) -> Any:
-    """The logit of each label: `(tokens, vocabulary)` and `(tokens,)` to `(tokens,)`."""
+    """Returns the logit of each label, `(tokens,)`, from logits `(tokens, vocabulary)` and labels `(tokens,)`."""
     return ops.squeeze(ops.take_along_axis(logits, ops.expand_dims(labels, -1), axis=-1), -1)
 
 
 def score_labels(logits: Any, labels: Any, label_smoothing: float = 0.0) -> tuple[Any, Any, Any]:
-    """Cross-entropy of each token, and what the gradient and metrics need beside it.
+    """Returns the cross-entropy of each token, and what the gradient and the metrics need.
 
     Args:
         logits: Floats `(tokens, vocabulary)`, in the dtype of the computation.
@@ -140,12 +140,12 @@ def score_labels(logits: Any, labels: Any, label_smoothing: float = 0.0) -> tupl
 
 
 def gradient_by_logits(probabilities: Any, labels: Any, label_smoothing: float, upstream: Any) -> Any:
-    """Gradient of the losses of `score_labels` by the logits, `(softmax - target) * upstream`.
+    """Returns the gradient of the losses of `score_labels` with respect to the logits, `(softmax - target) * upstream`.
 
     Args:
         probabilities: What `score_labels` returned.
-        labels, label_smoothing: As for it.
-        upstream: Gradient by the losses, `(tokens,)`.
+        labels, label_smoothing: As for `score_labels`.
+        upstream: Gradient with respect to the losses, `(tokens,)`.
 
     Returns:
         `(tokens, vocabulary)`, 0 for a label out of range.
@@ -167,11 +167,11 @@ def gradient_by_logits(probabilities: Any, labels: Any, label_smoothing: float, 
 
 
 def smoothed_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.0, dtype: str = "float32") -> Any:
-    """Cross-entropy of each token, with its gradient written out.
+    """Returns the cross-entropy of each token, with a gradient of its own.
 
     Automatic differentiation of `logsumexp` and `gather` passes over the vocabulary-sized tensor about ten times and
     holds several of its size. Here the forward pass keeps the probabilities, and the backward pass turns them into the
-    gradient. Differentiable once.
+    gradient. The result can be differentiated once.
 
     Args:
         labels: Ints `(batch, length)` in `[0, vocabulary)`.
@@ -183,7 +183,7 @@ def smoothed_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.
         Losses in nats, `(batch, length)`; NaN for a label out of range in a compiled function.
 
     Raises:
-        ValueError: eagerly, for a label out of range.
+        ValueError: In eager execution, if a label is out of range.
 
     Example:
 
@@ -216,24 +216,24 @@ class TokenCrossEntropy(keras.losses.Loss):
     """Cross-entropy of the next token, averaged over the tokens that count.
 
     The target of a token with label `y` is `1 - label_smoothing` at `y` plus `label_smoothing / vocabulary` at *every*
-    class, the right one included (Szegedy et al. 2016, the source that "Attention is all you need" cites). fairseq
-    and tensor2tensor spread their epsilon over the wrong classes only: theirs equals ours with
+    class, including the right one (Szegedy et al. 2016, which "Attention Is All You Need" cites). fairseq and
+    tensor2tensor spread their epsilon over the wrong classes only. Theirs equals ours with
     `label_smoothing = epsilon * vocabulary / (vocabulary - 1)`; tensor2tensor also subtracts a constant.
 
-    The mean is taken over `sample_weight`: with weights of 1 for tokens and 0 for padding it is the mean over the real
-    tokens of the batch. A batch without any real token has loss 0. Keras averages the *logged* `loss` over batches
-    by number of rows; the metrics in `zoo.training.metrics` weight by tokens.
+    The mean is weighted by `sample_weight`. With 1 for tokens and 0 for padding it is the mean over the real tokens of
+    the batch. The loss of a batch without real tokens is 0. Keras averages the *logged* `loss` over batches by their
+    number of rows. The metrics of `zoo.training` are weighted by tokens.
 
     Args:
-        label_smoothing: Share of the target spread evenly over the vocabulary, in `[0, 1)`.
+        label_smoothing: Fraction of the target that is spread evenly over the vocabulary, in `[0, 1)`.
         reduction: As in `keras.losses.Loss`.
         name: Name of the loss.
-        dtype: Dtype of the computation. Keep float32: half precision logits are converted first.
+        dtype: Dtype of the computation. Keep float32: logits in half precision are converted first.
 
     Call arguments:
-        y_true: Ints `(batch, length)`. A label out of `[0, vocabulary)` raises `ValueError` when executed eagerly and
-            gives a NaN loss in a compiled function (`StopOnNonFiniteLoss` then stops the training). Masked labels
-            must be in range, too.
+        y_true: Ints `(batch, length)`. A label outside `[0, vocabulary)` raises a `ValueError` in eager execution, and
+            gives a NaN loss in a compiled function, on which `StopOnNonFiniteLoss` stops the training. Masked labels
+            must be in range too.
         y_pred: Logits of any float dtype `(batch, length, vocabulary)`, or the `TokenScores` of the same labels and
             weights.
         sample_weight: `(batch, length)`, 0 where a token does not count.
@@ -271,7 +271,7 @@ class TokenCrossEntropy(keras.losses.Loss):
             divisor = ops.sum(ops.cast(sample_weight, "float32"))
         else:
             divisor = ops.cast(ops.size(y_pred.log_likelihoods), "float32")
-        return scale_loss_for_distribution(ops.divide_no_nan(y_pred.total, divisor))
+        return share_of_loss(ops.divide_no_nan(y_pred.total, divisor))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing, self.dtype)

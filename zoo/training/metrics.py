@@ -4,19 +4,19 @@ from typing import Any
 
 import keras
 from keras import ops
-from keras.src.backend import get_keras_mask  # no public name; `keras.losses.Loss` uses the same
 
+from layers.keras_internals import mask_of
 from zoo.training.losses import flatten_tokens, labels_in_range, score_labels
 from zoo.training.token_scores import TokenScores
 
 
 def token_weights(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-    """Weight of each token, `(batch * length,)`, in float32.
+    """Returns the weight of each token, `(batch * length,)`, in float32.
 
     Args:
         y_true: Labels `(batch, length)`.
-        y_pred: logits; they carry the implicit mask of a model (`Embedding(mask_zero=True)`), which Keras' losses heed.
-        sample_weight: Weights that can be broadcast to `(batch, length)`; default: 1.
+        y_pred: Logits. They carry the implicit mask of a model (`Embedding(mask_zero=True)`), as for Keras's losses.
+        sample_weight: Weights that can be broadcast to `(batch, length)`. None for 1.
 
     Example:
 
@@ -25,7 +25,7 @@ def token_weights(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
     weights = ops.ones(ops.shape(ops.convert_to_tensor(y_true)), "float32")
     if sample_weight is not None:
         weights = weights * ops.convert_to_tensor(sample_weight, "float32")
-    mask = get_keras_mask(y_pred)
+    mask = mask_of(y_pred)
     if mask is not None:
         weights = weights * ops.cast(mask, "float32")
     return ops.reshape(weights, (-1,))
@@ -75,14 +75,15 @@ class _TokenMean(keras.metrics.Metric):
 class TokenNegativeLogLikelihood(_TokenMean):
     """Mean negative log-likelihood of the labels in nats per token, without label smoothing.
 
-    Give it to `compile(weighted_metrics=[...])`: Keras passes no weights to `metrics=[...]`, padding would count. In
-    one compiled training step it shares the softmax of `TokenCrossEntropy` and costs next to nothing.
+    Pass it to `compile(weighted_metrics=[...])`. Keras passes no weights to `metrics=[...]`, so padding would count
+    there. In a compiled training step it shares the softmax of `TokenCrossEntropy`, and takes almost no time.
 
     Args:
         name: Name in the logs.
 
     Raises:
-        ValueError: For shapes that do not fit, and eagerly for a label out of range (NaN in a compiled function).
+        ValueError: If shapes do not fit, or, in eager execution, if a label is out of range (NaN in a compiled
+            function).
 
     Example:
 
@@ -102,7 +103,7 @@ class TokenNegativeLogLikelihood(_TokenMean):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class Perplexity(TokenNegativeLogLikelihood):
-    """`exp` of the mean negative log-likelihood per token. The mean is over all batches, before the exponential.
+    """Perplexity: the exponential of the mean negative log-likelihood per token over all batches.
 
     Args:
         name: Name in the logs.
@@ -151,7 +152,7 @@ def are_hits(logits: Any, labels: Any) -> Any:
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenAccuracy(_TokenMean):
-    """Share of tokens whose label has the largest logit. Among equal logits, the first one counts.
+    """Fraction of tokens whose label has the largest logit. Among equal logits, the first one counts.
 
     Args:
         name: Name in the logs.
@@ -174,7 +175,7 @@ class TokenAccuracy(_TokenMean):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenCount(keras.metrics.Metric):
-    """Number of tokens seen: the sum of the weights, or the number of labels without weights.
+    """Number of tokens: the sum of the weights, or the number of labels if there are no weights.
 
     Args:
         name: Name in the logs.

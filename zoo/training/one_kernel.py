@@ -9,6 +9,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.keras_internals import moments_of, replace_update_weights, update_weights
+
 
 def update_by_one_kernel(optimizer: keras.optimizers.Optimizer) -> None:
     """Makes `Adam` and `AdamW` of Keras update each weight by one operation on TensorFlow.
@@ -16,8 +18,8 @@ def update_by_one_kernel(optimizer: keras.optimizers.Optimizer) -> None:
     The formula is the same, the steps of large models take a little less time, and a training step is traced a third
     faster: a model has a hundred weights. Other optimizers, subclasses and other backends are left as they are.
 
-    Numbers differ where a batch has a token twice and the embedding is not tied: the gradient of such a row is the sum
-    of its parts, as the formula and the other backends have it, of which Keras squares each by itself on TensorFlow.
+    Numbers differ if a batch contains a token twice and the embedding is not tied. Here the gradient of such a row is
+    the sum of its parts, as in the formula and on the other backends. Keras on TensorFlow squares each part by itself.
 
     Args:
         optimizer: The optimizer, built or not.
@@ -31,7 +33,7 @@ def update_by_one_kernel(optimizer: keras.optimizers.Optimizer) -> None:
         update_by_one_kernel(optimizer.inner_optimizer)
     elif type(optimizer) in (keras.optimizers.Adam, keras.optimizers.AdamW):
         optimizer.update_step = types.MethodType(_update_step, optimizer)
-        optimizer._backend_update_step = types.MethodType(_backend_update_step, optimizer)
+        replace_update_weights(optimizer, _update_weights)
 
 
 # What all weights of a type have in common in one update: made once, as a model has hundreds of weights.
@@ -40,7 +42,7 @@ _shared: ContextVar[dict[Any, dict[str, Any]]] = ContextVar("shared")
 
 @contextlib.contextmanager
 def one_update() -> Iterator[None]:
-    """Within it, which is to be one update of all weights, `apply_adam` makes what they have in common once."""
+    """A context for one update of all weights. `apply_adam` computes the terms that they share once in it."""
     token = _shared.set({})
     try:
         yield
@@ -48,9 +50,9 @@ def one_update() -> Iterator[None]:
         _shared.reset(token)
 
 
-def _backend_update_step(optimizer: keras.optimizers.Adam, *arguments: Any) -> None:
+def _update_weights(optimizer: keras.optimizers.Adam, *arguments: Any) -> None:
     with one_update():
-        type(optimizer)._backend_update_step(optimizer, *arguments)
+        update_weights(optimizer, *arguments)
 
 
 def _update_step(optimizer: keras.optimizers.Adam, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -61,7 +63,7 @@ def _update_step(optimizer: keras.optimizers.Adam, gradient: Any, variable: Any,
 
 
 def has_one_kernel(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Whether TensorFlow has a kernel for the update of an optimizer: one of Keras, or one that differs in its rates.
+    """Returns whether TensorFlow has a kernel for the update of an optimizer of Keras, or of one with scaled rates.
 
     Args:
         optimizer: The optimizer.
@@ -78,18 +80,18 @@ def apply_adam(optimizer: keras.optimizers.Adam, gradient: Any, variable: Any, l
     """Updates one weight and its moments (Kingma and Ba 2015, algorithm 1, in the order of section 2).
 
     Args:
-        optimizer: The optimizer, which is built and for which `has_one_kernel`.
-        gradient: Its gradient; of an embedding also `tf.IndexedSlices`.
+        optimizer: The optimizer. It is built, and `has_one_kernel` is true for it.
+        gradient: Gradient of the weight. That of an embedding may be `tf.IndexedSlices`.
         variable: The `tf.Variable` of the weight.
         learning_rate: A scalar.
     """
     import tensorflow as tf
 
-    index = optimizer._get_variable_index(variable)
+    first, second = moments_of(optimizer, variable)
     tf.raw_ops.ResourceApplyAdam(
         var=variable.handle,
-        m=optimizer._momentums[index].value.handle,
-        v=optimizer._velocities[index].value.handle,
+        m=first.value.handle,
+        v=second.value.handle,
         grad=tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
         lr=tf.cast(learning_rate, variable.dtype),
         **_scalars(optimizer, variable.dtype),

@@ -14,10 +14,10 @@ class PreferenceLoss(keras.losses.Loss):
         reduction, name: See `keras.losses.Loss`.
 
     Call arguments:
-        y_true: Log-likelihoods of the chosen and the rejected reply under the reference model, `(batch, 2)`; not looked
-            at where `needs_reference` is false.
-        y_pred: Log-likelihoods of the two under the model in training and their numbers of tokens, `(batch, 2, 2)`, see
-            `ReplyLikelihoods`.
+        y_true: Log-likelihoods of the chosen and the rejected reply under the reference model, `(batch, 2)`.
+            Ignored if `needs_reference` is false.
+        y_pred: Log-likelihoods of both replies under the model in training, and their numbers of tokens,
+            `(batch, 2, 2)`, see `ReplyLikelihoods`.
 
     Raises:
         ValueError: If `beta` is not above 0, or `y_pred` has another shape.
@@ -50,7 +50,7 @@ class PreferenceLoss(keras.losses.Loss):
         return self.beta * (likelihoods - ops.cast(y_true, "float32"))
 
     def margins(self, y_true: Any, y_pred: Any) -> Any:
-        """Returns how much higher the reward of the chosen reply is, `(batch,)`; a metric, with `accuracies` another.
+        """Returns how much higher the reward of the chosen reply is, `(batch,)`. Like `accuracies`, it can be a metric.
 
         Example:
 
@@ -70,14 +70,13 @@ class PreferenceLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class DirectPreference(PreferenceLoss):
-    """The loss of DPO: `-log sigmoid(margin)`, the margin of the rewards of the chosen over the rejected reply.
+    """The loss of DPO: `-log sigmoid(margin)`, where the margin is the chosen reply's reward minus the rejected one's.
 
-    With `label_smoothing` e, the share of labels taken to be the wrong way round, it is
-    `-(1 - e) log sigmoid(margin) - e log sigmoid(-margin)`.
+    With `label_smoothing` e it is `-(1 - e) log sigmoid(margin) - e log sigmoid(-margin)`.
 
     Args:
-        beta: How strongly the model is held to the reference, above 0.
-        label_smoothing: At least 0 and below 1/2.
+        beta: Strength of the penalty on the distance from the reference, above 0.
+        label_smoothing: Assumed fraction of swapped labels, in [0, 1/2).
         reduction, name: See `keras.losses.Loss`.
 
     Call arguments:
@@ -121,10 +120,10 @@ class DirectPreference(PreferenceLoss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class IdentityPreference(PreferenceLoss):
-    """The loss of IPO: `(h - 1 / (2 beta))^2`, h the difference of the log-likelihood ratios to the reference.
+    """The loss of IPO: `(h - 1 / (2 beta))^2`, where h is the difference of the log-likelihood ratios to the reference.
 
     Args:
-        beta: The tau of the paper, above 0: the ratios grow apart until they differ by `1 / (2 beta)`.
+        beta: The tau of the paper, above 0. The loss is zero when the ratios differ by `1 / (2 beta)`.
         reduction, name: See `keras.losses.Loss`.
 
     Call arguments:
@@ -158,11 +157,11 @@ class IdentityPreference(PreferenceLoss):
 class OddsRatioPreference(PreferenceLoss):
     """The loss of ORPO: cross-entropy of the chosen reply minus `beta log sigmoid` of the log odds ratio.
 
-    The first is its mean cross-entropy per token. The odds of a reply are `P / (1 - P)`, P its likelihood per token:
-    the exponential of its mean log-likelihood. There is no reference model.
+    The first term is the mean cross-entropy per token. The odds of a reply are `P / (1 - P)`, where P is the
+    exponential of its mean log-likelihood per token. There is no reference model.
 
     Args:
-        beta: The lambda of the paper, above 0: the weight of the second term.
+        beta: The lambda of the paper, above 0, the weight of the second term.
         reduction, name: See `keras.losses.Loss`.
 
     Call arguments:

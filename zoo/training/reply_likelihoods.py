@@ -12,10 +12,9 @@ from zoo.training.task_models import TaskModel
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ReplyLikelihoods(TaskModel):
-    """A language model that returns the log-likelihoods and numbers of tokens of groups of replies.
+    """A wrapper of a language model that returns the log-likelihoods and numbers of tokens of groups of replies.
 
-    A model around another one, to train it by `fit` with a loss of preferences; save the language model, which shares
-    all weights.
+    It trains the language model by `fit` with a preference loss. Save the language model, which shares all weights.
 
     Args:
         language_model: A `CausalLM`, or any model from `{"token_ids", "padding_mask"}` to logits.
@@ -53,7 +52,7 @@ class ReplyLikelihoods(TaskModel):
         """Writes the language model, see `Task.save_to_preset`.
 
         Args:
-            directory: Where to.
+            directory: The directory to write.
         """
         self.language_model.save_to_preset(directory)
 

@@ -8,32 +8,32 @@ class ResumableData(Protocol):
     """Data whose position can be set.
 
     Attributes:
-        dataset: What is given to `fit`: a `tf.data.Dataset` that, each time it is iterated over, gives the batches
-            chosen by the last `start_epoch`. Its `cardinality()` must be `number_of_batches`, also for an epoch that
-            skips some, or unknown; Keras' progress bar shows it.
-        number_of_batches: Batches of a whole epoch, the same for every epoch.
+        dataset: The `tf.data.Dataset` for `fit`. Each iteration yields the batches chosen by the last `start_epoch`.
+            Its `cardinality()` must be unknown or `number_of_batches`, also for an epoch that skips some. Keras's
+            progress bar shows it.
+        number_of_batches: Number of batches of a whole epoch, the same for every epoch.
     """
 
     dataset: object
     number_of_batches: int
 
     def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
-        """Chooses the batches of an epoch, a function of its number only, without the first `skip_batches`."""
+        """Chooses the batches of an epoch without the first `skip_batches`. They depend on the epoch number only."""
 
 
 class ResumableBatches:
-    """A `tf.data.Dataset` that gives the batches of the epoch that was chosen last, see `ResumableData`.
+    """A `tf.data.Dataset` with the batches of the epoch that was chosen last, see `ResumableData`.
 
     Args:
-        number_of_batches: Batches of an epoch, the same for every epoch.
+        number_of_batches: Number of batches of an epoch, the same for every epoch.
         batches_of_epoch: Graph function from the number of an epoch, an int64 scalar, to the dataset of its batches.
-        skips: Whether that function takes, as a second scalar, how many batches it leaves out. Otherwise they are made
-            and dropped, which takes its time where each is read from a disk.
+        skips: Whether that function takes the number of batches to skip as a second scalar. Otherwise these batches are
+            made and dropped, which takes time if they are read from a disk.
 
     Attributes:
-        dataset: The dataset; each iteration gives the epoch set by `start_epoch` (at first 0). Its cardinality is that
-            of a whole epoch.
-        number_of_batches: Batches of an epoch.
+        dataset: The dataset. Each iteration yields the epoch set by `start_epoch` (initially 0). Its cardinality is
+            that of a whole epoch.
+        number_of_batches: Number of batches of an epoch.
 
     Example:
 
@@ -69,8 +69,8 @@ class ResumableBatches:
 
         Args:
             epoch: Number of the epoch, from 0.
-            skip_batches: Number of batches at the start of the epoch that are left out, because they were trained on
-                before an interruption.
+            skip_batches: Number of batches to skip at the start of the epoch, as they were trained on before an
+                interruption.
 
         Raises:
             ValueError: A number is out of range.

@@ -65,11 +65,11 @@ class InverseSquareRoot(_WarmupSchedule):
     """Linear warm-up, then decay with the inverse square root of the update number.
 
     Args:
-        peak: Learning rate of update number `warmup_steps`, the highest.
+        peak: The highest learning rate, that of update number `warmup_steps`.
         warmup_steps: Number of updates of the warm-up, at least 1.
 
     Raises:
-        ValueError: For a peak that is not above 0, or less than one step of warm-up.
+        ValueError: If `peak` is not above 0, or `warmup_steps` is below 1.
 
     Example:
 
@@ -85,12 +85,12 @@ class InverseSquareRoot(_WarmupSchedule):
 
     @classmethod
     def from_model_dim(cls, model_dim: int, warmup_steps: int, factor: float = 1.0) -> "InverseSquareRoot":
-        """The paper's form: `factor * model_dim**-0.5 * min(t**-0.5, t * warmup_steps**-1.5)`.
+        """Returns the schedule of the paper, `factor * model_dim**-0.5 * min(t**-0.5, t * warmup_steps**-1.5)`.
 
         Args:
             model_dim: Width of the model.
             warmup_steps: Number of updates of the warm-up.
-            factor: Multiplies the learning rate.
+            factor: Factor on the learning rate.
 
         Example:
 
@@ -111,11 +111,11 @@ class WarmupLinear(_WarmupSchedule):
     Args:
         peak: Learning rate of update number `warmup_steps`.
         warmup_steps: Number of updates of the warm-up; 0 for none.
-        total_steps: Number of the update that has the learning rate `final`, as all later ones do.
+        total_steps: Number of the update from which on the learning rate is `final`.
         final: Learning rate at the end.
 
     Raises:
-        ValueError: For rates below 0, or `total_steps` not above `warmup_steps`.
+        ValueError: If a rate is below 0, or `total_steps` is not above `warmup_steps`.
 
     Example:
 
@@ -143,15 +143,15 @@ class WarmupStableDecay(_WarmupSchedule):
     """Linear warm-up, a constant learning rate, and a decay at the end of the training.
 
     Args:
-        peak: Learning rate of the constant stretch.
+        peak: Learning rate of the constant phase.
         warmup_steps: Number of updates of the warm-up; 0 for none.
-        stable_steps: Number of updates of the constant stretch.
-        decay_steps: Number of updates of the decay; after them the learning rate stays at `final`.
+        stable_steps: Number of updates of the constant phase.
+        decay_steps: Number of updates of the decay. Afterwards the learning rate is `final`.
         final: Learning rate at the end.
         decay: Shape of the decay: "linear", "cosine" or "one_minus_sqrt".
 
     Raises:
-        ValueError: For rates or steps below 0, `decay_steps` below 1, or an unknown shape.
+        ValueError: If a rate or number of updates is below 0, `decay_steps` is below 1, or the shape is unknown.
 
     Example:
 
@@ -197,12 +197,12 @@ class WithWarmup(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up before another schedule, or before a constant learning rate.
 
     Args:
-        schedule: Any schedule, which begins with the update behind the warm-up, or a number.
-        warmup_steps: Number of updates of the warm-up, the last of which has the first learning rate of the schedule;
-            0 for none.
+        schedule: Any schedule, which begins after the warm-up, or a constant learning rate.
+        warmup_steps: Number of updates of the warm-up, which ends at the first learning rate of the schedule; 0 for
+            none.
 
     Raises:
-        ValueError: For a rate that is not above 0, or less than no step.
+        ValueError: If a constant rate is not above 0, or `warmup_steps` is below 0.
 
     Example:
 

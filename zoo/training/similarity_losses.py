@@ -65,20 +65,20 @@ class CosineRegression(EmbeddingLoss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class CoSENT(keras.losses.Loss):
-    """Penalty for each pair of rows of a batch whose cosines are not ordered as their similarities.
+    """Penalty for pairs of rows of a batch whose cosines are not in the order of their similarities.
 
-    It is `log(1 + sum exp(scale * (cosine_j - cosine_i)))` over all rows i and j with `y_i > y_j`: only the order of
-    the similarities counts, as it does for Spearman's correlation, not their size.
+    It is `log(1 + sum exp(scale * (cosine_j - cosine_i)))` over all rows i and j with `y_i > y_j`. Only the order of
+    the similarities counts, not their size, as for Spearman's correlation.
 
     Args:
         scale: Factor on the cosines.
-        name: See `keras.losses.Loss`. There is one value per batch, so that nothing is left to reduce.
+        name: See `keras.losses.Loss`. There is no reduction, because the loss is one value per batch.
 
     Call arguments:
         y_true: Similarities on any scale, `(batch,)`.
         y_pred: Embeddings of the two texts, `(batch, 2, dim)`.
-        sample_weight: Weights of rows, `(batch,)`: a term has the product of those of its two rows, so that a row of
-            weight 2 counts as if it were there twice.
+        sample_weight: Weights of rows, `(batch,)`. The weight of a term is the product of those of its two rows, so
+            that a row of weight 2 counts like two equal rows.
 
     Raises:
         ValueError: If `scale` is not positive, or `y_true` or `y_pred` has another shape.

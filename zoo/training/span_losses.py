@@ -19,7 +19,7 @@ def _by_side(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class SpanCrossEntropy(keras.losses.Loss):
-    """The mean of the cross-entropies of the first and of the last token of a span, over the tokens of a row.
+    """The mean of two cross-entropies over the tokens of a row: of the first and of the last token of a span.
 
     Args:
         reduction, name: See `keras.losses.Loss`.
@@ -29,7 +29,7 @@ class SpanCrossEntropy(keras.losses.Loss):
         y_pred: Two logits per token, `(rows, length, 2)`.
 
     Raises:
-        ValueError: For other shapes.
+        ValueError: If `y_true` or `y_pred` has another shape.
 
     Example:
 
@@ -55,7 +55,7 @@ class SpanCrossEntropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class SpanAccuracy(keras.metrics.MeanMetricWrapper):
-    """Share of rows whose first and last token are both predicted correctly.
+    """Fraction of rows whose first and last token are both predicted correctly.
 
     Args:
         name: Name in the logs.

@@ -26,28 +26,27 @@ _END_OF_EPOCH = "end of epoch"
 
 
 class TrainingState(keras.callbacks.Callback):
-    """Saves everything a training run consists of, and continues it after a crash or a kill.
+    """Saves the complete state of a training run, and resumes the run after a crash or a kill.
 
-    Saved are the variables of the model (weights, and the seed generators of its dropout layers), those of the
-    optimizer (step, moments, accumulated gradients, loss scale), the position in the data, the metrics accumulated so
-    far in the epoch, the history, and the state of the given callbacks: patience counters, best values, length of the
-    CSV log (which is cut to that length on a resume). With deterministic kernels
-    (`tf.config.experimental.enable_op_determinism()`) a resumed run gives the same numbers, bit for bit, as an
-    uninterrupted one.
+    A state has the variables of the model (weights, seed generators of dropout), the variables of the optimizer (step,
+    moments, accumulated gradients, loss scale), the position in the data, the metrics of the epoch so far, the history,
+    and the state of the given callbacks: patience counters, best values, length of the CSV log (which is cut to that
+    length on a resume). With deterministic kernels (`tf.config.experimental.enable_op_determinism()`) a resumed run
+    gives the same numbers as an uninterrupted one, bit for bit.
 
-    Each state is a folder `epoch-EEEEE-batch-BBBBBBBB` of safetensors and JSON, written under a temporary name,
-    flushed to the disk and renamed: a kill or a full disk while saving leaves the previous state whole. States are
-    saved when the training begins, every `save_every` batches, after every epoch (after its validation), and when a
-    callback stops the training within an epoch.
+    Each state is a folder `epoch-EEEEE-batch-BBBBBBBB` of safetensors and JSON. It is written under a temporary name,
+    flushed to the disk and renamed, so a kill or a full disk leaves the previous state intact. States are saved when
+    the training begins, every `save_every` batches, after every epoch and its validation, and when a callback stops the
+    training within an epoch.
 
-    It must be the last of the callbacks given to `fit`, because it saves the state of the others. Do not give
-    `steps_per_epoch`: Keras then keeps one iterator across epochs. After a resume within an epoch, Keras' progress bar
-    counts the batches that are left.
+    It must be the last callback of `fit`, because it saves the state of the others. Do not set `steps_per_epoch`,
+    because Keras then keeps one iterator across epochs. After a resume within an epoch, Keras's progress bar counts the
+    remaining batches.
 
     Args:
-        directory: Folder of the states, made if needed. No other process may write there.
+        directory: Folder of the states, created if needed. No other process may write there.
         data: The training data, see `ResumableData`.
-        callbacks: Callbacks of the same `fit` whose state is kept: Keras' `EarlyStopping`, `ReduceLROnPlateau`,
+        callbacks: Callbacks of the same `fit` whose state is kept: Keras's `EarlyStopping`, `ReduceLROnPlateau`,
             `ModelCheckpoint`, `CSVLogger` (with `append=True`), `TensorBoard`, and any with `get_state()` and
             `set_state(state)`.
         save_every: Number of batches between two states within an epoch; None saves after epochs only. With
@@ -57,17 +56,17 @@ class TrainingState(keras.callbacks.Callback):
         mode: "min" or "max": which values of the metric are better.
 
     Attributes:
-        initial_epoch: The number to give to `fit`; larger than any number of epochs if a callback has stopped the
-            training at the end of an epoch (early stopping): `fit` then does nothing.
+        initial_epoch: The argument `initial_epoch` of `fit`. If a callback has stopped the training at the end of an
+            epoch (early stopping), it is larger than any number of epochs, so that `fit` does nothing.
         resumed: Whether a state was found.
-        seconds: How long the training has taken, in all processes; of what a kill has lost, nothing.
+        seconds: Duration of the training in all processes, without the work that a kill has lost.
         best_weights_path: Path of the best weights, see `load_weights`.
 
     Raises:
-        ValueError: For invalid arguments; if the data has another number of batches than when the state was saved; in
-            `fit`, if the variables differ (all are listed), if `initial_epoch` was not passed on, or if callbacks
-            are missing or in the wrong order; if the loss is not finite when a state is about to be saved.
-        OSError: If a state cannot be written; the previous one is unharmed.
+        ValueError: If an argument is invalid, or the data has another number of batches than when the state was saved.
+            In `fit`, if the variables differ (all are listed), if `initial_epoch` was not passed on, if callbacks are
+            missing or in the wrong order, or if the loss is not finite when a state is saved.
+        OSError: If a state cannot be written. The previous state is intact.
 
     Example:
 
@@ -137,9 +136,11 @@ class TrainingState(keras.callbacks.Callback):
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
+        # asking for `self.model` makes the trainer on JAX write all variables back, which is too slow for every batch
+        self._fitted = model
         for callback in self.callbacks:
             # Keras introduces the model to the callbacks in their order, so all before this one know it.
-            if getattr(callback, "_model", None) is not model:
+            if getattr(callback, "model", None) is not model:
                 raise ValueError(
                     f"{type(callback).__name__} must stand before TrainingState in the callbacks given to `fit`: "
                     "fit(callbacks=[*callbacks, state])."
@@ -199,10 +200,10 @@ class TrainingState(keras.callbacks.Callback):
             # Ends the epoch here. If Keras asked for one batch more to find the end of the data, the training step that
             # fails for lack of data would still do what does not depend on data: count the update, decay the weights,
             # advance the seed generators (keras 3.15 on TensorFlow).
-            self._model.stop_training = self._model.stop_training or _END_OF_EPOCH
+            self._fitted.stop_training = self._fitted.stop_training or _END_OF_EPOCH
             return
         due = self.save_every is not None and self._batch - self._last_saved_batch >= self.save_every
-        if due or self._model.stop_training:
+        if due or self._fitted.stop_training:
             self._last_saved_batch = self._batch
             self._save(self._epoch, self._batch, logs)
 
@@ -212,20 +213,19 @@ class TrainingState(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._go_on()
         if self._batch < self.data.number_of_batches:
-            if not self._model.stop_training:
+            if not self._fitted.stop_training:
                 raise ValueError(
                     f"Epoch {epoch} ended after {self._batch} batches, but the data says that it has "
                     f"{self.data.number_of_batches} (number_of_batches)."
                 )
             return
         self._keep_best(epoch, logs)
-        self._save(epoch + 1, 0, logs, finished=bool(self._model.stop_training))
+        self._save(epoch + 1, 0, logs, finished=bool(self._fitted.stop_training))
 
     def _go_on(self) -> None:
         """Lets training continue after the epoch, unless another callback has asked for it to stop in the meantime."""
-        # `_model`, because asking for `model` makes the JAX trainer write all variables back.
-        if self._model.stop_training is _END_OF_EPOCH:
-            self._model.stop_training = False
+        if self._fitted.stop_training is _END_OF_EPOCH:
+            self._fitted.stop_training = False
 
     def _build_metrics(self, epoch: int, skip_batches: int) -> None:
         """Creates the variables of the compiled metrics, which the TensorFlow trainer does only in its first step."""

@@ -35,12 +35,11 @@ class SavedState(NamedTuple):
 class StateFolder:
     """Training states in a folder, named by their position: `epoch-EEEEE-batch-BBBBBBBB`.
 
-    Of several processes that train together the first one writes, and all read. A state is written under a temporary
-    name, flushed to the disk and renamed: a kill or a full disk while saving
-    leaves the previous one whole.
+    If several processes train together, the first one writes and all read. A state is written under a temporary name,
+    flushed to the disk and renamed. A kill or a full disk while saving leaves the previous state intact.
 
     Args:
-        directory: The folder, made if needed. No other process may write there.
+        directory: The folder, created if needed. No other process may write there.
         keep: Number of states that are kept.
 
     Raises:
@@ -66,7 +65,7 @@ class StateFolder:
         """Returns the latest state, or None where there is none.
 
         Raises:
-            ValueError: If it is damaged or of another format.
+            ValueError: If the state is damaged or of another format.
         """
         if not (folders := self._folders()):
             return None
@@ -91,13 +90,13 @@ class StateFolder:
 
         Args:
             epoch: Number of epochs trained.
-            batch: Number of batches of the next one.
+            batch: Number of batches trained in the next epoch.
             tensors: Variables and arrays by name.
             values: What JSON can hold, by name: `callbacks`, pairs of a name and a state, `number_of_batches`,
                 `finished` and others.
 
         Raises:
-            OSError: If it cannot be written; the previous one is unharmed.
+            OSError: If the state cannot be written. The previous state is intact.
         """
         with atomic_write(self.directory / f"epoch-{epoch:05d}-batch-{batch:08d}") as folder:
             folder.mkdir()
@@ -124,7 +123,7 @@ def saved_position(directory: str | Path) -> tuple[int, int] | None:
         directory: Folder of the states.
 
     Returns:
-        Number of epochs trained, and of batches of the next one.
+        Number of complete epochs, and number of batches trained in the next epoch.
 
     Example:
 

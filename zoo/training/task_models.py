@@ -1,22 +1,23 @@
-"""Models around tasks, which train these in another way than their own `fit` does."""
+"""Models around tasks, which train them in another way than `fit` of the tasks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
+from layers.keras_internals import schedule_of
 from zoo.distribution.model import DistributedModel
 from zoo.distribution.replicas import scope_of
 from zoo.training.layerwise import keep_exclusions
 
 
 class TaskModel(DistributedModel):
-    """A model around tasks, whose weights it shares. Where these are adapted, it is compiled again, as the tasks are.
+    """A model around tasks that shares their weights. If the weights are adapted, it is compiled again, like the tasks.
 
     Args:
-        tasks: The tasks whose outputs it uses; those that train, and those that do not. Other models may be among them.
-        trained: The one that trains.
-        **options: Those of `keras.Model`.
+        tasks: The tasks whose outputs it uses, trained or not. Other models may be among them.
+        trained: The task that is trained.
+        **options: Arguments of `keras.Model`.
     """
 
     def __init__(self, tasks: Sequence[keras.Model], trained: keras.Model, **options: Any) -> None:
@@ -29,7 +30,7 @@ class TaskModel(DistributedModel):
                 task.adaptation.add_user(self)
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
-        """As `keras.Model.compile`."""
+        """Compiles the model, see `keras.Model.compile`."""
         given = {"optimizer": optimizer, "loss": loss, **kwargs}
         self._given_to_compile = lambda: given
         super().compile(**given)
@@ -43,14 +44,14 @@ class TaskModel(DistributedModel):
         return super().get_compile_config()
 
     def renew_training(self) -> None:
-        """Compiles again with what `compile` was given and a fresh optimizer, for the variables that train now."""
+        """Compiles again with the arguments of `compile` and a fresh optimizer, for the variables that train now."""
         self.train_function = self.test_function = self.predict_function = None
         if self.compiled:
             with scope_of(self):
                 self.compile(**renewed(self._given_to_compile()))
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """As `keras.Model.fit`.
+        """Trains the model, see `keras.Model.fit`.
 
         Raises:
             ValueError: If the weights of the task cannot train.
@@ -59,7 +60,7 @@ class TaskModel(DistributedModel):
         return super().fit(*args, **kwargs)
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
-        """As `keras.Model.train_on_batch`; errors as of `fit`."""
+        """Trains on one batch, see `keras.Model.train_on_batch`. Raises the errors of `fit`."""
         self._require_trainable("train_on_batch()")
         return super().train_on_batch(*args, **kwargs)
 
@@ -70,7 +71,7 @@ class TaskModel(DistributedModel):
 
 
 def renewed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns arguments of `compile` with a fresh optimizer: one that was built knows the variables of before.
+    """Returns arguments of `compile` with a fresh optimizer. An optimizer that was built belongs to its old variables.
 
     Args:
         given: The arguments.
@@ -79,10 +80,8 @@ def renewed(given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return dict(given)
     config = optimizer.get_config()
-    # a schedule of one's own need not be registered
-    rate = getattr(optimizer, "_learning_rate", None)
-    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
-        config["learning_rate"] = rate
+    if schedule_of(optimizer) is not None:
+        config["learning_rate"] = schedule_of(optimizer)  # one of one's own need not be registered
     fresh = type(optimizer).from_config(config)
     keep_exclusions(optimizer, fresh)
     return {**given, "optimizer": fresh}

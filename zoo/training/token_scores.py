@@ -1,4 +1,4 @@
-"""What the scores of tokens are made of and what losses and metrics get of them in place of logits."""
+"""Scores of tokens, which losses and metrics take in place of logits."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ def _taken_apart_by_jax(kind: type) -> type:
 
 
 class TokenTargets(NamedTuple):
-    """What a training or test step scores the tokens of its batch by.
+    """Labels and weights by which a training or test step scores the tokens of its batch.
 
     Args:
         labels: Ints `(batch, length)`.
@@ -28,14 +28,14 @@ class TokenTargets(NamedTuple):
 
 @_taken_apart_by_jax
 class TokenScores:
-    """What is left of logits that were computed a part at a time.
+    """Scores of logits that were computed one part at a time.
 
     `TokenCrossEntropy` and the token metrics take it in place of the logits.
 
     Args:
-        total: Sum of the weights times the losses, float32; what the gradient of a loss goes to.
+        total: Sum of the weights times the losses, float32. The gradient of a loss goes to this tensor.
         log_likelihoods: Logarithm of the probability of each label, float32 `(batch, length)`.
-        hits: 1 where the label has the largest logit, else 0, float32 `(batch, length)`; None where no metric asks.
+        hits: 1 where the label has the largest logit, else 0, float32 `(batch, length)`. None if no metric needs it.
     """
 
     __slots__ = ("hits", "log_likelihoods", "total")
@@ -48,8 +48,8 @@ class Scoring(NamedTuple):
     """Which scores a loss and metrics need.
 
     Args:
-        label_smoothing: That of the loss.
-        with_hits: Whether a metric asks which labels have the largest logit.
+        label_smoothing: Label smoothing of the loss.
+        with_hits: Whether a metric needs to know which labels have the largest logit.
     """
 
     label_smoothing: float

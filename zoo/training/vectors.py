@@ -1,4 +1,4 @@
-"""What losses of text embeddings share: vectors of length 1, groups of texts."""
+"""Functions that losses of text embeddings share: vectors of length 1, groups of texts."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from keras import ops
 
 
 def unit_vectors(vectors: Any) -> Any:
-    """Returns vectors scaled to length 1, float32; those of length 0 stay so, and have a finite gradient.
+    """Returns vectors scaled to length 1, float32. A vector of length 0 stays 0 and has a finite gradient.
 
     Args:
         vectors: `(..., dim)`.
@@ -18,12 +18,12 @@ def unit_vectors(vectors: Any) -> Any:
 
 
 def check_groups(y_pred: Any, least: int, most: int | None, what: str) -> None:
-    """Raises a ValueError unless embeddings are those of groups of texts.
+    """Raises a ValueError if embeddings do not have the shape of groups of texts.
 
     Args:
         y_pred: Embeddings, `(batch, texts, dim)`.
-        least, most: How many texts a group may have; None for any number.
-        what: What they are, for the error.
+        least, most: Smallest and largest number of texts of a group. None for any number.
+        what: Description of the texts, for the error.
     """
     shape = tuple(y_pred.shape)
     texts = shape[1] if len(shape) == 3 else 0
@@ -33,11 +33,11 @@ def check_groups(y_pred: Any, least: int, most: int | None, what: str) -> None:
 
 
 def require_positive(value: Any, name: str) -> float:
-    """Returns a number.
+    """Returns a number that must be positive.
 
     Args:
         value: The number.
-        name: What it is called in the error.
+        name: Its name in the error.
 
     Raises:
         ValueError: If it is not above 0.
@@ -48,7 +48,7 @@ def require_positive(value: Any, name: str) -> float:
 
 
 class EmbeddingLoss(keras.losses.Loss):
-    """A loss with the arguments of all of them.
+    """Base class of the losses of text embeddings.
 
     Args:
         reduction, name, dtype: See `keras.losses.Loss`.

@@ -1,10 +1,10 @@
 """Cross-entropy over a vocabulary in memory that does not grow with the number of tokens.
 
 Logits of 2,048 tokens over a vocabulary of 50,000 are 400 MB in float32, their probabilities and gradients as much
-again. Here the tokens are taken a piece at a time, and only what losses and metrics need of a piece is kept. The
-gradient of the logits is known as soon as they are, `(softmax - target) * weight`. So the gradients of hidden states
-and kernel are computed along with the loss, in the forward pass, and the backward pass only scales them: no product is
-computed twice.
+again. Here the tokens are processed one piece at a time, and only what losses and metrics need of a piece is kept.
+The gradient of the logits, `(softmax - target) * weight`, is known as soon as the logits are. So the gradients of
+hidden states and kernel are computed along with the loss, in the forward pass. The backward pass only scales them, and
+no product is computed twice.
 
 Reference:
     Hsu et al. 2024, "Liger Kernel", section 3.2 (FusedLinearCrossEntropy); Wijmans et al. 2025, "Cut Your Losses in
@@ -32,7 +32,7 @@ LEAST_TOKENS_AT_A_TIME = 256
 
 
 def tokens_at_a_time(vocabulary_size: int) -> int:
-    """Returns how many tokens a piece has at most.
+    """Returns the largest number of tokens of a piece.
 
     Args:
         vocabulary_size: Number of logits of a token.
@@ -43,18 +43,18 @@ def tokens_at_a_time(vocabulary_size: int) -> int:
 def score_in_pieces(
     vectors: Any, output_map: OutputMap, targets: TokenTargets, scoring: Scoring, *, with_gradient: bool
 ) -> TokenScores:
-    """Returns the scores of labels, without ever holding the logits of more than a piece of the tokens.
+    """Returns the scores of labels, without holding the logits of more than one piece of the tokens.
 
     Args:
         vectors: `(batch, length, dim)`.
-        output_map: From vectors to logits.
+        output_map: Layer that maps vectors to logits.
         targets: Labels and weights. A label out of range raises an error when executed eagerly, and has scores of NaN
             in a compiled function.
-        scoring: What is asked for.
-        with_gradient: Whether vectors and weights are to get gradients by `total`.
+        scoring: The scores to compute.
+        with_gradient: Whether vectors and weights get gradients through `total`.
 
     Raises:
-        ValueError: eagerly, for a label out of range.
+        ValueError: In eager execution, if a label is out of range.
     """
     if output_map.scale is not None:
         vectors = vectors * output_map.scale

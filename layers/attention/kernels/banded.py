@@ -1,8 +1,8 @@
 """Attention in a window, in time and memory that grow with the length times the window.
 
 This is the restricted self-attention of Vaswani et al. 2017 (section 4, table 1, fourth row) and the local attention of
-later models (Child et al. 2019; Beltagy et al. 2020). Queries are cut into chunks; a chunk meets only the run of keys
-that any of its queries may see. No tensor has an entry for each pair of a query and a key.
+later models (Child et al. 2019; Beltagy et al. 2020). Queries are cut into chunks. Each chunk is multiplied only with
+the keys that any of its queries may see. No tensor has an entry for each pair of a query and a key.
 """
 
 import functools
@@ -16,13 +16,13 @@ from layers.attention.kernels.plain import mean_of_values, penalty, softmax_with
 from layers.attention.masks import AttentionMask
 from layers.attention.runs import larger, pad_axis, smaller
 
-# Queries in a chunk: at least so many, because products of small matrices are slow, and not many more than the window
-# is wide, because each query meets all keys of its chunk.
+# Bounds on the queries in a chunk. Products of small matrices are slow, hence the lower one. Each query is multiplied
+# with all keys of its chunk, so a chunk should not be much longer than the window.
 _SHORTEST_CHUNK, _LONGEST_CHUNK = 32, 256
 
 
 def band(mask: AttentionMask | None) -> tuple[int, int] | None:
-    """How many keys before and after its own index a query may see, `None` if there is no limit known in advance.
+    """Returns how many keys before and after its own index a query may see, or None if no limit is known in advance.
 
     Args:
         mask: An `AttentionMask` or `None`.
@@ -39,9 +39,9 @@ def band(mask: AttentionMask | None) -> tuple[int, int] | None:
 
 
 def chunk_layout(mask: AttentionMask, query_length: Any, key_length: Any) -> tuple[Any, Any, Any]:
-    """The number of queries in a chunk, and of keys before the first and after the last of them that it may see.
+    """Returns the number of queries in a chunk, and of the keys before and after the chunk that it may see.
 
-    A chunk with its keys is never much longer than the sequence: a window of thousands costs a short text nothing.
+    A chunk with its keys is never much longer than the sequence, so that a wide window costs a short text nothing.
 
     Args:
         mask: An `AttentionMask` with a `band`.
@@ -73,7 +73,7 @@ def _longest_chunk(mask: AttentionMask) -> tuple[int, int, int]:
 def _most_pieces(mask: AttentionMask) -> int:
     """The largest number of chunks that the keys of one chunk span, for any lengths."""
     chunk, left, right = _longest_chunk(mask)
-    # a short sequence is one chunk, with at most one more of empty keys on each side that the window has
+    # a short sequence is one chunk, plus at most one chunk of empty keys on each side of the window
     return max(-(-(left + chunk + right) // chunk), 1 + (left > 0) + (right > 0))
 
 

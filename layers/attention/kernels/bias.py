@@ -8,16 +8,15 @@ from layers.attention.masks import AttentionMask
 
 
 def depends_on_distance(bias: Any) -> bool:
-    """Whether a bias is a callable that says of itself that key position minus query position is all it looks at.
+    """Returns whether a bias is a callable that depends on the key position minus the query position alone.
 
-    It does so by an attribute `depends_on_distance`. One row of numbers, one for each distance, then stands for the
-    whole matrix.
+    Such a callable has a true attribute `depends_on_distance`. One value per distance then describes the whole matrix.
     """
     return callable(bias) and getattr(bias, "depends_on_distance", False)
 
 
 def evaluate_bias(bias: Any, mask: AttentionMask | None, query_length: Any, key_length: Any) -> Any:
-    """The bias as a tensor: itself, or the callable's value at the positions of the mask (by default, indices).
+    """Returns the bias as a tensor; a callable is evaluated at the positions of the mask (by default the indices).
 
     Args:
         bias: A tensor, or a callable of query positions and key positions.
@@ -38,7 +37,7 @@ def evaluate_bias(bias: Any, mask: AttentionMask | None, query_length: Any, key_
 
 
 def bias_by_distance(bias: Any, query_length: Any, key_length: Any, first_key: int = 0) -> Any:
-    """The values of a bias for each distance between queries at 0, 1, ... and keys at `first_key`, `first_key` + 1, ...
+    """Returns a bias for each distance between queries at 0, 1, ... and keys at `first_key`, `first_key` + 1, ...
 
     Args:
         bias: Callable that depends on the distance only.
@@ -54,10 +53,10 @@ def bias_by_distance(bias: Any, query_length: Any, key_length: Any, first_key: i
 
 
 def toeplitz(diagonals: Any, rows: Any, columns: Any) -> Any:
-    """The matrix with the given diagonals: entry (i, j) is `diagonals[j - i + rows - 1]`.
+    """Returns the matrix with the given diagonals: entry (i, j) is `diagonals[j - i + rows - 1]`.
 
-    A row is the row above, moved by one. Written one after the other, with one entry left over at the end of each, the
-    rows are copies of one sequence: so the matrix comes from repeating, with no index of an entry ever computed.
+    Each row is the row above, shifted by one. With one extra entry at the end of each row, the rows written one after
+    the other are copies of one sequence. The matrix is therefore made by repeating, without computing any index.
 
     Args:
         diagonals: `(..., rows + columns - 1)`.
@@ -75,7 +74,7 @@ def toeplitz(diagonals: Any, rows: Any, columns: Any) -> Any:
 
 
 def sum_diagonals(matrix: Any, rows: Any, columns: Any) -> Any:
-    """Sums along the diagonals of a matrix: what the gradient of `toeplitz` is.
+    """Returns the sums along the diagonals of a matrix, which is the gradient of `toeplitz`.
 
     Args:
         matrix: `(..., rows, columns)`.

@@ -20,7 +20,7 @@ class MatrixBias:
     def __init__(self, grid: BlockGrid, bias: Any) -> None:
         self.grid = grid
         self.lengths = ops.shape(bias)[2:]
-        # Where the bias has one entry for all, a block of it has one, too.
+        # an axis of size 1 is not cut into blocks
         self.per_query, self.per_key = (size != 1 for size in bias.shape[2:])
         if self.per_query:
             bias = pad_axis(bias, 2, grid.query_blocks * grid.query_block - grid.query_length)
@@ -29,11 +29,11 @@ class MatrixBias:
         self.bias = bias
 
     def block(self, i: Any, j: Any) -> Any:
-        """The bias for query block i and key block j, shaped to broadcast against `BlockGrid.by_group`."""
+        """Returns the bias of query block i and key block j, which broadcasts against `BlockGrid.by_group`."""
         return self.grid.heads_to_groups(ops.slice(self.bias, self._start(i, j), self._size()))
 
     def add_gradient(self, gradient: Any, score_gradients: Any, i: Any, j: Any) -> Any:
-        """`gradient`, in the shape of `self.bias`, with the part of blocks i and j added.
+        """Returns `gradient`, in the shape of `self.bias`, with the part of blocks i and j added.
 
         Args:
             gradient: The sum so far.
@@ -48,7 +48,7 @@ class MatrixBias:
         return ops.slice_update(gradient, start, score_gradients + ops.slice(gradient, start, self._size()))
 
     def finish_gradient(self, gradient: Any) -> Any:
-        """The gradient in the shape of the bias that was given."""
+        """Returns the gradient in the shape of the given bias."""
         return gradient[:, :, : self.lengths[0], : self.lengths[1]]
 
     def _start(self, i: Any, j: Any) -> list[Any]:
@@ -67,7 +67,7 @@ class MatrixBias:
 
 
 class DistanceBias:
-    """A bias with an entry for each distance of a key from a query: memory linear in the lengths, gradient included.
+    """A bias with an entry for each distance of a key from a query. Its memory and its gradient's are linear in length.
 
     Args:
         grid: The `BlockGrid`.

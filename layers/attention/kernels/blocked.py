@@ -1,19 +1,19 @@
 """Attention in memory that grows with the length, not with its square: blocks of keys and an online softmax.
 
-The forward pass walks over the keys of each block of queries and keeps a running sum of exp(score - reference) times
-value, the reference being one score of the row (online softmax: Milakov and Gimelshein 2018; Rabe and Staats 2021;
+The forward pass goes over the key blocks of each query block and keeps a running sum of exp(score - reference) times
+value, where the reference is one score of the row (online softmax: Milakov and Gimelshein 2018; Rabe and Staats 2021;
 Dao et al. 2022, algorithm 1). Only the logarithm of each row's sum is stored. The backward pass computes the scores
 again (Dao et al. 2022, algorithm 4).
 
-The inputs of the matrix products may be rounded (to TF32 or bfloat16, the default of GPUs). What has to be exact, the
-reference, the logarithm of the sum and the mean of the gradients, is therefore subtracted from the products.
+The inputs of the matrix products may be rounded (to TF32 or bfloat16, the default of GPUs). The reference, the
+logarithm of the sum and the mean of the gradients must be exact, so they are subtracted after the products.
 
-Three things keep the number of passes over a block of scores low, which cost most on a CPU after the products:
-* Padding of keys rides along as one more feature of queries and keys in the matrix product. Its numbers, 0 and one that
-  is very low, survive any rounding.
-* The reference need not be the highest score. Any score of the row serves as long as nothing overflows, so a block is
-  first computed with the reference at hand, and again with the highest score only in case it did overflow.
-* Blocks out of sight (causal, window) are skipped, and those that are wholly in sight are not masked.
+After the matrix products, passes over a block of scores cost most on a CPU. Three measures keep their number low:
+* Padding of keys is one more feature of queries and keys in the matrix product. Its values, 0 and a very low number,
+  survive any rounding.
+* The reference need not be the highest score: any score of the row will do as long as nothing overflows. A block is
+  first computed with the current reference, and computed again with the highest score only if it overflowed.
+* Blocks that are hidden as a whole (causal, window) are skipped. Blocks that are visible as a whole are not masked.
 """
 
 from collections.abc import Callable
@@ -29,14 +29,14 @@ from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, HIDDEN, to_float32
 from layers.attention.masks import AttentionMask
 from layers.loops import after, replace_block
 
-# Below this a score counts as hidden. Hidden scores are near HIDDEN, at most a sum of two and a bias.
+# A score below this counts as hidden. A hidden score is HIDDEN or twice that, plus a bias.
 _UNSEEN = 0.5 * HIDDEN
 
-# Sums beyond this call for a new reference. So far below overflow that a factor which underflows when such a sum is
-# scaled down to the new reference would have left less than a rounding error of it.
+# A larger sum needs a new reference. The limit is far below overflow: if the factor that scales such a sum to the new
+# reference underflows, what is lost is smaller than a rounding error.
 _LARGEST_SUM = 1e29
 
-# Scores that are held at a time, 32 MiB in float32 (in several copies).
+# Number of scores that are held at a time: 32 MiB in float32, of which there are several copies.
 _SCORES_AT_A_TIME = 2**23
 
 
@@ -57,7 +57,7 @@ def blocked_attention(
     Computes in float32 whatever the type of its inputs (in float64 for that type).
 
     Args: as for `layers.attention.kernels.attend`, and
-        block_length: Queries and keys in a block; by default a size that suits.
+        block_length: Number of queries and of keys in a block. Default: chosen from the shapes.
 
     Returns:
         The output `(batch, heads, query_length, value_dim)`.
@@ -102,7 +102,7 @@ def blocked_attention(
 
 
 def _longest_block(batch: Any, heads: Any, length: Any) -> int:
-    """Block length: long, as matrix products like it, but few scores in all, and some blocks left out if causal."""
+    """Block length: long for fast matrix products, but with few scores in all, and several blocks to skip if causal."""
     longest = 1024 if isinstance(length, int) else 512
     rows = (batch if isinstance(batch, int) else BATCH_IF_UNKNOWN) * heads
     while longest > 128 and rows * longest**2 > _SCORES_AT_A_TIME:
@@ -142,8 +142,8 @@ class _Problem:
         self.query = grid.cut_queries(query * self.query_factor)
         self.key, self.value = grid.cut_keys(key), grid.cut_keys(value)
         self.key_offsets = mask.key_offsets(self.dtype)
-        # The products that do not need the feature of the padding use `self.query` and `self.key`: a number of columns
-        # that is no multiple of a vector register's costs a product a fifth of its time.
+        # Products that do not need the padding feature use `self.query` and `self.key`: a product is a fifth slower
+        # if the number of columns is not a multiple of the width of a vector register.
         self.extended_query, self.extended_key = self.query, self.key
         if self.key_offsets is not None and soft_cap is None:
             ones = ops.ones((grid.query_blocks, grid.batch, grid.key_value_heads, grid.rows, 1), self.dtype)
@@ -301,14 +301,14 @@ class _Problem:
         )
         gradients = [
             grid.join_queries(query_gradients) * self.query_factor,
-            # The factor of the scores came in by the queries, and is in them here.
+            # the queries contain the factor of the scores, so it is in this product already
             grid.join_keys(key_gradients),
             grid.join_keys(value_gradients),
         ]
         if self.bias is not None:
             gradients.append(self.bias.finish_gradient(bias_gradient[0]))
         if self.sinks is not None:
-            # A sink has the value zero, so only the mean remains of the gradient of its weight.
+            # a sink has the value zero, so the gradient of its weight consists of the mean alone
             sink_gradients = -ops.exp(self.sinks - log_sums) * means
             sink_gradients = ops.reshape(sink_gradients, (-1, grid.key_value_heads, grid.groups, grid.query_block))
             gradients.append(ops.reshape(ops.sum(sink_gradients, axis=(0, 3)), (-1,)))

@@ -14,8 +14,8 @@ from layers.attention.runs import pad_axis
 class BlockGrid:
     """Sizes of the blocks, and the layout in which a block is one contiguous piece of memory.
 
-    The heads of a group (those that share a key head) are stacked along the rows of a block, so that a block of
-    queries meets its keys in one matrix product and keys are never repeated.
+    The heads of a group (those that share a key head) are stacked along the rows of a block. A block of queries is
+    then multiplied with its keys in one matrix product, and keys are never repeated.
 
     Args:
         batch: Batch size, an int or a scalar tensor.
@@ -98,10 +98,10 @@ class BlockGrid:
 
 
 class BlockMask:
-    """What an `AttentionMask` means for the blocks of a grid: which to visit, which to mask, and with what.
+    """An `AttentionMask` applied to the blocks of a grid: which to visit, which to mask, and how.
 
-    Padding of keys, by the mask or at the end of the last block, is told apart from the other conditions: it depends
-    on the key only, so that `key_offsets` can ride along in the matrix product of queries and keys at no cost.
+    Padding of keys, in the mask or at the end of the last block, is treated apart from the other conditions. It depends
+    on the key only, so `key_offsets` can be a feature of the matrix product of queries and keys at no cost.
 
     Args:
         mask: The mask, or `None`.
@@ -122,7 +122,7 @@ class BlockMask:
 
     @property
     def descending(self) -> bool:
-        """Whether to visit key blocks from last to first: under `causal` each query surely sees into the last."""
+        """Whether to visit key blocks from last to first: with `causal` each query surely sees a key of the last."""
         return self.mask.causal
 
     def key_offsets(self, dtype: str) -> Any:
@@ -142,14 +142,14 @@ class BlockMask:
         return ops.transpose(offsets, (2, 0, 1, 3, 4))
 
     def key_range(self, query_block: Any) -> tuple[Any, Any]:
-        """First and one past the last block of keys in which the queries of a block may see anything."""
+        """Returns the first block of keys that the queries of a block may see, and the one after the last."""
         grid = self.grid
         low = query_block * grid.query_block
         first, last = self.mask.key_range(low, low + grid.query_block - 1, grid.key_length)
         return first // grid.key_block, -(-last // grid.key_block)
 
     def all_visible(self, query_block: Any, key_block: Any) -> Any:
-        """Scalar boolean: whether order hides nothing between two blocks. Only if `order_alone`."""
+        """Returns a scalar boolean: whether the order hides nothing between two blocks. Only if `order_alone`."""
         query_low = query_block * self.grid.query_block
         query_high = query_low + self.grid.query_block - 1
         key_low = key_block * self.grid.key_block
@@ -171,7 +171,7 @@ class BlockMask:
         return result
 
     def hide(self, scores: Any, query_block: Any, key_block: Any) -> Any:
-        """`scores` of two blocks, made very low where the mask (but for padding of keys) hides the key."""
+        """Returns `scores` of two blocks, very low where the mask hides the key; padding of keys is left out."""
         if not self.hides:
             return scores
         grid = self.grid

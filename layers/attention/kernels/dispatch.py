@@ -15,11 +15,11 @@ from layers.errors import describe
 
 PATHS = ("plain", "blocked", "banded", "fused")
 
-# Bytes of scores beyond which the blocked path is chosen. Up to there the plain path is faster, because it does not
-# compute anything twice: by 15 to 25 % on two CPU cores with TensorFlow, whatever the length.
+# Bytes of scores beyond which the blocked path is chosen. With fewer the plain path is faster, because it computes
+# nothing twice.
 _MOST_SCORES = 2**31
-# The same where queries see a window, but what they are given with keeps them from the banded path, as positions in a
-# cache do: whoever chooses a window means memory that does not grow with the text.
+# The same for a window whose other arguments rule out the banded path, as positions in a cache do. It is lower, because
+# a window is chosen so that memory does not grow with the text.
 _MOST_LOCAL_SCORES = 2**28
 
 
@@ -46,13 +46,18 @@ def attend(
     preferred_path: str = "auto",
     return_weights: bool = False,
 ) -> Any:
-    """Scaled dot-product attention with any mask, by the most suitable path (Vaswani et al. 2017, equation 1).
+    """Computes scaled dot-product attention with any mask, by the most suitable path.
 
-    weights = softmax(soft_cap * tanh(scale * query key^T / soft_cap) + bias + mask), output = dropout(weights) value.
-    The softmax is computed in float32 whatever the type of the inputs. A query that sees no key gets zero.
+    `weights = softmax(soft_cap * tanh(scale * query key^T / soft_cap) + bias + mask)` and
+    `output = dropout(weights) value`. The softmax is computed in float32 whatever the type of the inputs. The output of
+    a query that sees no key is zero.
 
-    The paths give the same result. Their memory, for n queries and keys: "plain" n * n; "blocked" n, with the scores
-    recomputed in the backward pass; "banded" n * window, and time likewise; "fused" what the backend's kernel takes.
+    All paths give the same result. They differ in memory, here for n queries and n keys:
+
+    * "plain": n * n.
+    * "blocked": n. The backward pass computes the scores again.
+    * "banded": n * window. Its time grows in the same way.
+    * "fused": that of the backend's kernel.
 
     Args:
         query: `(batch, heads, query_length, head_dim)`.
@@ -63,14 +68,14 @@ def attend(
         scale: Factor of the scores, usually head_dim ** -0.5.
         bias: Added to the scores: a tensor that broadcasts to `(batch, heads, query_length, key_length)`, or a callable
             of query positions and key positions (each `(length,)` or `(batch, length)`) that returns one. A callable
-            that looks at the difference of positions alone should say so by an attribute `depends_on_distance = True`:
-            then it costs linear memory, and may be used with the banded path.
+            that depends on the difference of positions alone should have an attribute `depends_on_distance = True`: it
+            then takes memory linear in the length, and works with the banded path.
         soft_cap: Bound of the scores before bias and mask (Gemma 2, Gemma Team 2024, section 2).
         sinks: `(heads,)`, a logit per head that joins the denominator of the softmax (gpt-oss).
         dropout: Callable from weights to weights, or `None`.
         weighting: An `AttentionWeighting` that makes the weights in place of the softmax; `None` for the softmax.
-        path: "auto" or one of "plain", "blocked", "banded" and "fused"; `choose_path` tells what "auto" amounts to.
-        preferred_path: With path="auto", the path to take where it can do what is asked for.
+        path: "auto", "plain", "blocked", "banded" or "fused". `choose_path` returns the choice of "auto".
+        preferred_path: With path="auto", the path to take if it supports the arguments.
         return_weights: Whether to return the weights, before dropout, as well.
 
     Returns:
@@ -78,7 +83,7 @@ def attend(
         `(batch, heads, query_length, key_length)`.
 
     Raises:
-        ValueError: If shapes do not fit together, or `path` is unknown or cannot do what is asked for.
+        ValueError: If shapes do not fit together, or `path` is unknown or does not support the arguments.
 
     Example:
 
@@ -86,6 +91,9 @@ def attend(
     x = keras.random.normal((2, 4, 10, 16))
     y = attend(x, x, x, AttentionMask(causal=True), scale=0.25)  # (2, 4, 10, 16)
     ```
+
+    Reference:
+        Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1, equation 1.
     """
     options = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout, "weighting": weighting}
     paths = {"path": path, "preferred_path": preferred_path}
@@ -114,15 +122,15 @@ def choose_path(
     preferred_path: str = "auto",
     return_weights: bool = False,
 ) -> PathChoice:
-    """The path that `attend` takes for the same arguments, and why.
+    """Returns the path that `attend` takes for the same arguments, and the reason.
 
-    Args: as for `attend`. Only shapes are looked at, so that `keras.KerasTensor` will do for the tensors.
+    Args: as for `attend`. Only shapes are used, so a `keras.KerasTensor` may stand for each tensor.
 
     Returns:
         A pair `(path, reason)` of strings.
 
     Raises:
-        ValueError: As `attend`.
+        ValueError: As for `attend`.
 
     Example:
 
@@ -182,17 +190,17 @@ def choose_path(
 
 
 def path_up_to(mask: AttentionMask, length: int | None) -> str:
-    """The `path` for a layer with a known longest length, for graphs built before the lengths are known.
+    """Returns the `path` for a layer whose longest length is known before a graph is built.
 
-    A window in an unknown length is computed chunk by chunk, which a sequence that is hardly longer than the window
-    pays for and gains nothing by.
+    In a sequence of unknown length, a window is computed chunk by chunk. This only costs time if the sequence is hardly
+    longer than the window.
 
     Args:
-        mask: The order that the layer keeps: causal, window, blocks.
-        length: Most positions of queries and of keys; None for no limit.
+        mask: The conditions on order of the layer: causal, window, blocks.
+        length: Largest number of queries and of keys; None for no limit.
 
     Returns:
-        "plain", or "auto" where the lengths decide, or the backend has a kernel.
+        "plain"; or "auto" if the lengths decide or the backend has a kernel.
 
     Example:
 
@@ -211,7 +219,7 @@ def _is_long_for_its_window(mask: AttentionMask, query_length: int, key_length: 
 
 
 def _sees_few(mask: AttentionMask, query_length: int, key_length: int) -> bool:
-    """Whether the order that a mask keeps lets queries see few of the keys, whatever else it is given."""
+    """Whether the conditions on order alone let queries see few of the keys."""
     order = AttentionMask(causal=mask.causal, window=mask.window, block_size=mask.block_size)
     return band(order) is not None and _is_long_for_its_window(order, query_length, key_length)
 
@@ -266,7 +274,7 @@ def _objection(
 
 
 def _on_jax_cpu() -> bool:
-    """Whether the fused kernel is one in name only, which holds all scores."""
+    """Whether JAX runs on a CPU, where its "fused" kernel holds all scores."""
     return keras.backend.backend() == "jax" and all("cpu" in name for name in keras.distribution.list_devices())
 
 

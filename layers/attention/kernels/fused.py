@@ -23,13 +23,13 @@ def fused_attention(query: Any, key: Any, value: Any, mask: AttentionMask | None
     )
     output = ops.transpose(output, (0, 2, 1, 3))
     if visible is not None and not mask.sees_something(query_length, key_length):
-        # The kernels give the mean of all values, or no number at all, for such a query.
+        # for such a query the kernels give the mean of all values, or NaN
         output = ops.where(ops.any(visible, axis=-1, keepdims=True), output, ops.cast(0, output.dtype))
     return output
 
 
 def is_plain_causal(mask: AttentionMask | None, query_length: Any, key_length: Any) -> bool:
-    """Whether a mask is nothing but causal over equally many queries and keys, for which kernels have a flag."""
+    """Returns whether a mask is only causal, over equally many queries and keys. Kernels have a flag for this case."""
     return (
         mask is not None
         and mask.causal

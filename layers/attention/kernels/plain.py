@@ -9,15 +9,15 @@ from keras import ops
 from layers.attention.kernels.bias import evaluate_bias
 from layers.attention.masks import AttentionMask
 
-# What scores become where they are hidden. Leaves room below for biases; its exponential is exactly zero in float32.
+# The score of a hidden key. It leaves room below for biases, and its exponential is exactly zero in float32.
 HIDDEN = -1e38
 
-# Long sequences are computed run by run of queries, of at least _STEP queries, so that products stay quick. Under a
-# causal mask each run has the keys up to its end, which saves up to half of the work. Else the gain is in memory, where
-# there are more than _PART_SIZE scores: what is needed besides the weights is as small as a run.
+# Long sequences are computed in runs of queries. A run has at least _STEP queries, so that products stay fast. With a
+# causal mask, each run needs the keys up to its end only, which saves up to half of the work. Without one, runs save
+# memory if there are more than _PART_SIZE scores: intermediate results have the size of a run.
 _STEP, _PART_SIZE, _MOST_PARTS = 128, 2**21, 8
 
-# Rows that a batch of unknown size counts as where memory is planned before the graph runs: the default of `fit`.
+# Number of rows assumed for a batch of unknown size where memory is planned ahead: the default of `fit`.
 BATCH_IF_UNKNOWN = 32
 
 
@@ -51,7 +51,7 @@ def plain_attention(
     if return_weights or len(ends) == 1:
         return _attend_rows(query, key, value, mask, bias=bias, return_weights=return_weights, **options)
     staircase = is_staircase(mask, query_length, key_length)
-    # Split and joined again, not sliced: the gradient of a slice is as long as what it was cut from.
+    # split and joined, not sliced: the gradient of a slice is as long as the whole tensor
     queries = ops.split(query, ends[:-1], axis=2)
     keys, values = (ops.split(x, ends[:-1], axis=2) if staircase else None for x in (key, value))
     outputs = []
@@ -68,13 +68,13 @@ def plain_attention(
 
 
 def is_staircase(mask: AttentionMask | None, query_length: Any, key_length: Any) -> bool:
-    """Whether a mask hides from each of equally many queries all keys of a higher index, as far as is known."""
+    """Returns whether a mask is known to hide all keys after the query's own index, with equally many of both."""
     both_known = isinstance(query_length, int) and isinstance(key_length, int)
     return mask is not None and mask.causal and mask.bounded_by_index and both_known and query_length == key_length
 
 
 def run_ends(query: Any, key: Any, mask: AttentionMask | None) -> list:
-    """Indices after the last query of each run that queries are cut into.
+    """Returns the end of each run of queries: the index after its last query.
 
     Args:
         query: `(batch, heads, query_length, head_dim)`.
@@ -122,7 +122,7 @@ def _attend_rows(
         weights = weights if visible is None else ops.where(visible, weights, ops.cast(0, weights.dtype))
         output = mean_of_values(weights, value, dropout, grouped_matmul)
         return (output, ops.cast(weights, value.dtype)) if return_weights else output
-    # in float32 from the product on: a score of 20 in bfloat16 is off by up to 0.06, and its weight by 6 %
+    # float32 from the product on: in bfloat16 a score of 20 is off by up to 0.06, and its weight by 6 %
     scores = grouped_matmul(to_float32(query) * scale, to_float32(key), transpose=True)
     if soft_cap is not None:
         scores = soft_cap * ops.tanh(scores / soft_cap)
@@ -131,8 +131,8 @@ def _attend_rows(
         bias = ops.cast(bias, scores.dtype)
         reduction = -bias if reduction is None else reduction - bias
     if reduction is not None:
-        # Subtracted, not added: TensorFlow fuses the factor of the query, the product and an addition that follows into
-        # one kernel, which takes hundreds of times as long where the addend is broadcast (2.21, CPU, inference).
+        # Subtracted, not added: TensorFlow 2.21 would fuse the factor, the product and the addition into one kernel at
+        # inference on a CPU. That kernel is hundreds of times slower if the addend is broadcast.
         scores = scores - reduction
     sees = None
     if sinks is not None:
@@ -150,10 +150,10 @@ def _attend_rows(
 
 
 def mean_of_values(weights: Any, value: Any, dropout: Callable | None, product: Callable) -> Any:
-    """The weighted sum of values, in float32 whatever their type.
+    """Returns the weighted sum of values, computed in float32 whatever their type.
 
-    Processors without instructions for half precision add its products up in half precision, too: with TensorFlow on
-    such a CPU, 3,000 equal weights in bfloat16 sum to 0.54.
+    Processors without instructions for half precision also accumulate in half precision. With TensorFlow on such a CPU,
+    3,000 equal weights in bfloat16 sum to 0.54.
 
     Args:
         weights: Weights of any type, in float32 where they come from the softmax.
@@ -167,13 +167,13 @@ def mean_of_values(weights: Any, value: Any, dropout: Callable | None, product: 
 
 
 def penalty(visible: Any, dtype: str) -> Any:
-    """What to take off scores so as to hide keys: 0 where they are visible, else more than any score."""
-    # An operand that is small and broadcast costs less than selecting among all scores.
+    """Returns what to subtract from scores to hide keys: 0 for visible keys, else more than any score."""
+    # broadcasting a small operand costs less than a `where` over all scores
     return ops.where(visible, ops.cast(0, dtype), ops.cast(-HIDDEN, dtype))
 
 
 def softmax_with_sinks(scores: Any, sinks: Any) -> Any:
-    """Softmax whose denominator has one more term, exp(sink of the head), that takes weight and gives no value.
+    """Returns the softmax with one more term in its denominator, the exponential of the head's sink.
 
     Agarwal et al. 2025, "gpt-oss-120b & gpt-oss-20b Model Card", on the architecture; Xiao et al. 2024, "Efficient
     streaming language models with attention sinks".
@@ -192,12 +192,12 @@ def softmax_with_sinks(scores: Any, sinks: Any) -> Any:
 
 
 def grouped_matmul(x: Any, y: Any, transpose: bool = False) -> Any:
-    """Product of each of `heads` matrices in `x` with the one of `key_value_heads` matrices in `y` of its group.
+    """Returns the product of each head's matrix in `x` with the matrix of its group in `y`.
 
-    Heads of a group are stacked into one taller matrix, so that `y` is never repeated and the product is one call.
+    The heads of a group are stacked into one taller matrix. So `y` is never repeated, and the product is one call.
 
     Args:
-        x: `(batch, heads, rows, inner)`, heads = key_value_heads * group size, groups contiguous.
+        x: `(batch, heads, rows, inner)`, with `heads = key_value_heads * group size` and contiguous groups.
         y: `(batch, key_value_heads, inner, columns)`, or `(batch, key_value_heads, columns, inner)` if `transpose`.
         transpose: Whether the last two axes of `y` are to be swapped.
 
@@ -215,5 +215,5 @@ def grouped_matmul(x: Any, y: Any, transpose: bool = False) -> Any:
 
 
 def to_float32(x: Any) -> Any:
-    """`x` in float32, unless it is in float64 already."""
+    """Returns `x` in float32; float64 is kept."""
     return x if keras.backend.standardize_dtype(x.dtype) in ("float32", "float64") else ops.cast(x, "float32")

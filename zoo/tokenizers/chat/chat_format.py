@@ -15,30 +15,29 @@ from zoo.tokenizers.chat.turn import DATE, Message, Turn, common_prefix, units
 
 @dataclasses.dataclass(frozen=True)
 class ChatFormat:
-    r"""How a model writes conversations: fixed text around the words of each role.
+    r"""The format of conversations of a model: fixed text around the content of each message.
 
-    A format is data, not a program: it tells the words of a user from the control tokens around them, so that nobody
-    can write control tokens, and it is the same in Python and in the graph of an export.
+    A format is data, not a program. It separates the content of messages from control tokens, so that a message cannot
+    contain control tokens. It is the same in Python and in the graph of an export.
 
     Args:
-        turns: How the words of each role are written.
+        turns: The format of the messages of each role.
         start: Text at the beginning of every conversation.
-        reply: What asks for a reply of the assistant.
-        special_tokens: The control tokens in these texts; a tokenizer must have them.
-        default_system: System message of a conversation that does not begin with one; `None` puts none there.
-        system_place: Where the system message stands: "turn" for a turn of its own, "first_user" or "last_user" for
-            the beginning of the user's first or last turn.
-        strips_whole_turn: Whether a user's turn that holds the system message is stripped as a whole, so that white
-            space between the two stays.
-        last_reply: How a reply is written that ends a conversation, where it is another way than that of earlier ones.
-            One that brings thoughts of its own is written as it is, between the text before earlier ones and this
-            `after`.
+        reply: Text that asks for a reply of the assistant.
+        special_tokens: The control tokens in these texts. A tokenizer must have them.
+        default_system: System message of a conversation that does not begin with one; None for no such message.
+        system_place: Place of the system message: "turn" for a separate turn, "first_user" or "last_user" for the
+            beginning of the user's first or last turn.
+        strips_whole_turn: Whether a user's turn with the system message is stripped as a whole, so that white space
+            between the two is kept.
+        last_reply: Format of a reply that ends a conversation, if it differs from that of earlier replies. A last reply
+            that contains its own thoughts is written with the `before` of earlier replies and the `after` of this one.
         alternates: Whether `user` and `assistant` must take turns, `user` first.
-        date: How today's date, which stands in the place of `"{date}"` in the texts, is written, as for `strftime`;
-            None for texts without a date. A SavedModel has the date of its export.
+        date: `strftime` format of today's date, which replaces `"{date}"` in the texts; None for texts without a date.
+            A SavedModel uses the date of its export.
 
     Raises:
-        ValueError: If the choices do not go together.
+        ValueError: If two choices exclude each other.
 
     Example:
 
@@ -115,10 +114,10 @@ class ChatFormat:
         return [self.start, self.reply, *(text for turn in turns for text in (turn.before, turn.after))]
 
     def split_reply(self, turn: Turn) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Returns what asks for a reply, and what this begins with beyond that; what ends it, and what follows.
+        """Returns the text that asks for a reply and the rest of its beginning; its end and the text after.
 
         Args:
-            turn: How the reply is written.
+            turn: The format of the reply.
         """
         asked, begun = units(self.reply, self.special_tokens), units(turn.before, self.special_tokens)
         cut = len("".join(common_prefix(asked, begun)))
@@ -129,9 +128,9 @@ class ChatFormat:
 
     @property
     def end_of_turn(self) -> tuple[str | None, str | None]:
-        """What ends an answer: a control token, or else a stop string; None for what there is not.
+        """The end of an answer: a control token, or a stop string; the other one is None.
 
-        It is the beginning of the text behind a reply that ends a conversation.
+        It is the beginning of the text after a reply that ends a conversation.
         """
         after = (self.last_reply or self.turns["assistant"]).after.strip()
         for token in sorted(self.special_tokens, key=len, reverse=True):
@@ -146,12 +145,12 @@ class ChatFormat:
 
         Args:
             messages: The conversation.
-            name: What to call it.
+            name: Name of the conversation, for the error message.
             add_reply: Whether a reply is asked for.
 
         Raises:
-            ValueError: No messages, an unknown role or key, roles that do not take turns, or content that is no `str`;
-                the error names conversation and message.
+            ValueError: No messages, an unknown role or key, roles that do not take turns, or content that is not a
+                `str`. The message names conversation and message.
         """
         if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
             raise ValueError(f"{name} must be a list of messages, got {messages!r:.80}.")
@@ -188,11 +187,11 @@ class ChatFormat:
             raise ValueError(f"{name} must hold a message of 'user', which takes up the system message, got none.")
 
     def render(self, messages: Sequence[Message], add_reply: bool = True) -> str:
-        """Returns a conversation as one text, to be read. To tokenize one use `tokenize_chat`.
+        """Returns a conversation as one text, for display. To tokenize a conversation use `tokenize_chat`.
 
         Args:
             messages: Mappings with `role` and `content`.
-            add_reply: Whether to end with what asks for a reply.
+            add_reply: Whether to add the text that asks for a reply.
 
         Raises:
             ValueError: As for `check`.

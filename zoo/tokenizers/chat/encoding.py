@@ -1,4 +1,4 @@
-"""Conversations as token ids: only the format makes control tokens, a message that spells one stays text."""
+"""Conversations as token ids. Only the format makes control tokens; a message that spells one stays text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ChatTokens(NamedTuple):
 
     Args:
         ids: Ragged int32 `(batch, None)`.
-        learned: Which of them belong to a reply, ragged bool of the same shape, or None where nobody asked.
+        learned: Which of them belong to a reply, ragged bool of the same shape, or None if it was not asked for.
     """
 
     ids: tf.RaggedTensor
@@ -32,7 +32,7 @@ def require_chat_format(tokenizer: Any, what: str) -> ChatFormat:
 
     Args:
         tokenizer: The tokenizer.
-        what: What needs it, for the error.
+        what: The operation that needs it, for the error.
 
     Raises:
         ValueError: If it has none; the error says why, and what to do.
@@ -48,14 +48,14 @@ def require_chat_format(tokenizer: Any, what: str) -> ChatFormat:
 
 
 def tokenize_chat(tokenizer: Any, messages: Sequence[Message], add_reply: bool = True) -> list[int]:
-    """Tokenizes a conversation. Only the format makes control tokens; a message that spells one stays text.
+    """Tokenizes a conversation. Only the format produces control tokens; in a message they are plain text.
 
-    Ids equal those of the whole text with its control tokens, so long as no message spells one.
+    Ids equal those of the rendered text with its control tokens, unless a message contains the text of one.
 
     Args:
-        tokenizer: The tokenizer, which has a chat format.
+        tokenizer: A tokenizer with a chat format.
         messages: Mappings with `role` and `content`.
-        add_reply: Whether to end with what asks for a reply.
+        add_reply: Whether to add the text that asks for a reply.
 
     Returns:
         The ids, start tokens of the format included.
@@ -83,9 +83,9 @@ def chat_tokens(
         tokenizer: The tokenizer, which has a chat format.
         roles, contents: Ragged `tf.string` `(batch, None)`. A conversation that the format does not allow is an
             `InvalidArgumentError`, which names the rows.
-        add_reply: Whether to end with what asks for a reply.
-        learned: Whether to say which tokens belong to a reply: what a model writes itself when it is asked for one, up
-            to what ends its turn.
+        add_reply: Whether to end with the text that asks for a reply.
+        learned: Whether to return which tokens belong to a reply: those that a model generates when it is asked for
+            one, up to the end of its turn.
     """
     tf = import_tensorflow()
     chat_format = tokenizer.chat_format

@@ -75,8 +75,8 @@ def pieces_of(
     Args:
         chat_format: The `ChatFormat`.
         roles, contents: Ragged `tf.string` `(batch, None)`.
-        add_reply: Whether to end with what asks for a reply.
-        split: How texts of the format are split.
+        add_reply: Whether to end with the text that asks for a reply.
+        split: Function that splits texts of the format.
     """
     tf = import_tensorflow()
     kinds = checked_kinds(chat_format, roles, add_reply)

@@ -1,4 +1,4 @@
-"""What a chat template of a stranger renders, asked of another process."""
+"""Rendering of an untrusted chat template in another process."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _MOST_ANSWER = 2**23
 def render_template(
     template: str, variables: dict[str, Any], probes: Sequence[tuple[Sequence[Message], bool]]
 ) -> list[str | None]:
-    """Returns what a template makes of conversations; None where it raises an error.
+    """Returns the renderings of conversations by a template. None for one on which it raises an error.
 
-    It is run by Jinja's sandbox in a process of its own, which has 5 seconds and 256 MiB.
+    Jinja's sandbox runs it in a separate process with at most 5 seconds and 256 MiB.
 
     Args:
         template: The template.
-        variables: Special tokens and what else it gets.
+        variables: Special tokens and other variables of the template.
         probes: Conversations, each with whether a reply is asked for.
 
     Raises:
-        ValueError: If it is no template, takes too much time or memory, or renders too much.
+        ValueError: If it is not a template, takes too much time or memory, or renders too much text.
     """
     if len(template) > MOST_TEMPLATE:
         raise ValueError(f"it must have at most {MOST_TEMPLATE} characters, got {len(template)}")

@@ -24,24 +24,24 @@ _ODD = ("{{ 7 * 7 }} {% if %} {# a #}", "\u4f60\u597d <b>&amp;'\"\n\\", "a\n\n b
 
 
 def chat_format_of(template: str, variables: Mapping[str, Any], tokens: Sequence[str]) -> ChatFormat:
-    """Returns the format that writes conversations as a chat template does.
+    """Returns the format that writes conversations in the same way as a chat template.
 
-    Nothing is compared with a list of known templates: those of one model differ from upload to upload. What the
-    template renders for conversations of marked messages tells the texts before and behind each of them, and so a
-    format. The format is then tried on further conversations, with and without a system message, with one and several
-    turns, white space at the ends of messages, thoughts, and what looks like Jinja: a template that a `ChatFormat` can
-    express is read exactly, whoever wrote it, and one that depends on more is refused and not approximated. (What a
-    template does with tools, with documents, with options or with certain words in a message is not looked at.)
+    There is no list of known templates, because those of one model differ from upload to upload. The template renders
+    conversations of marked messages, which shows the texts before and after each message. The format made from them is
+    then tested on further conversations: with and without a system message, with one and several turns, with white
+    space around messages, with thoughts, and with text that looks like Jinja. So a template is either read exactly, or
+    refused if a `ChatFormat` cannot express it. Tools, documents, options and special words in messages are not tested.
 
-    The template is run in Jinja's sandbox in a process of its own, bounded in time, memory and output; once, here.
+    The template runs once, in Jinja's sandbox in a separate process with limited time, memory and output.
 
     Args:
         template: The template.
-        variables: What it gets besides the messages: `bos_token` and other special tokens.
+        variables: Variables besides the messages: `bos_token` and other special tokens.
         tokens: Tokens of the tokenizer that may be control tokens.
 
     Raises:
-        ValueError: If the template is none, does too much, or does what no `ChatFormat` says; the error says what.
+        ValueError: If the template is invalid, exceeds the limits, or cannot be expressed by a `ChatFormat`. The
+            message says why.
 
     Example:
 
@@ -61,17 +61,17 @@ def chat_format_of(template: str, variables: Mapping[str, Any], tokens: Sequence
 
 
 class Renderings:
-    """What a template renders for all conversations that are looked at.
+    """Renderings of the conversations with which a template is tested.
 
     Args:
         template: The template.
-        variables: What it gets besides the messages.
+        variables: Its variables besides the messages.
 
     Attributes:
         date: How it writes today's date, as for `strftime`; None for a template that does not.
 
     Raises:
-        ValueError: If the template is none, does too much, or writes dates in several ways.
+        ValueError: If the template is invalid, exceeds the limits, or writes dates in several ways.
     """
 
     def __init__(self, template: str, variables: Mapping[str, Any]) -> None:

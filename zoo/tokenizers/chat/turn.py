@@ -28,15 +28,15 @@ Strip = Literal["", "both", "left", "right", "newlines", "left_newlines", "right
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """How the words of a role are written.
+    """The format of the messages of a role.
 
     Args:
-        before: Text before the words.
-        after: Text behind them. That of the assistant begins with what ends a turn.
-        strips: White space around the words that is dropped: "both", "left" or "right" for any, "newlines",
-            "left_newlines" or "right_newlines" for line breaks; "" drops none.
-        thoughts_end: What ends thoughts, such as `"</think>"`: words up to its last occurrence are dropped with it.
-        thoughts_strips: What is stripped of the words behind the thoughts, as `strips`.
+        before: Text before the content.
+        after: Text after the content. That of the assistant begins with the end of a turn.
+        strips: White space around the content that is removed: "both", "left" or "right" for any, "newlines",
+            "left_newlines" or "right_newlines" for line breaks; "" for none.
+        thoughts_end: The end of thoughts, such as `"</think>"`. The content up to its last occurrence is dropped.
+        thoughts_strips: White space that is removed from the content after the thoughts, with the values of `strips`.
     """
 
     before: str = ""

@@ -22,7 +22,7 @@ def from_bpe(content: TokenizerJson, roles: dict[str, str]) -> Tokenizer:
     """Makes a tokenizer from a file whose model is BPE, as those of GPT-2, Llama, Qwen and Gemma are.
 
     Raises:
-        ValueError: The file asks for what neither `ByteLevelBPETokenizer` nor `SentencePieceTokenizer` does.
+        ValueError: The file needs something that neither `ByteLevelBPETokenizer` nor `SentencePieceTokenizer` does.
     """
     model = read(
         content.model,

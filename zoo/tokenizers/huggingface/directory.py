@@ -36,8 +36,8 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
     `merges.txt`, and `vocab.txt`, in this order, and reads the special tokens and whether text is lower-cased from
     `tokenizer_config.json` and `special_tokens_map.json` next to them.
 
-    A chat template becomes the `chat_format`, see `zoo.tokenizers.chat_format_of`. One that no `ChatFormat` says leaves
-    the tokenizer without, and the reason is told where a conversation is given to it.
+    A chat template becomes the `chat_format`, see `zoo.tokenizers.chat_format_of`. If no `ChatFormat` can express it,
+    the tokenizer has none, and an error gives the reason when it is called with a conversation.
 
     Args:
         path: The directory, or one `tokenizer.json`.
@@ -45,12 +45,12 @@ def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
             instead of those that the files name.
 
     Returns:
-        A `WordPieceTokenizer`, `ByteLevelBPETokenizer`, `SentencePieceTokenizer` or `MarianTokenizer`, whose ids equal
-        those of the `tokenizers` library (the last: of Transformers).
+        A `WordPieceTokenizer`, `ByteLevelBPETokenizer` or `SentencePieceTokenizer`, whose ids equal those of the
+        `tokenizers` library; or a `MarianTokenizer`, whose ids equal those of Transformers.
 
     Raises:
         FileNotFoundError: The directory holds none of these files.
-        ValueError: A file asks for something that could not be reproduced exactly; the message names it.
+        ValueError: A file asks for something that cannot be reproduced exactly. The message names it.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Reads the parts of a `tokenizer.json` so that nothing in them is passed over."""
+"""Reads the parts of a `tokenizer.json` without ignoring anything in them."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class AddedToken:
         id: Its id.
         content: Its text.
         special: Whether it is a control token.
-        single_word: Whether it is found as a word only.
-        lstrip, rstrip: Whether it swallows the white space before or after.
-        normalized: Whether it is looked for in the normalized text.
+        single_word: Whether it is found only as a whole word.
+        lstrip, rstrip: Whether it removes the white space before or after it.
+        normalized: Whether it is searched in the normalized text.
     """
 
     id: int
@@ -74,8 +74,8 @@ def read_content(content: Any, name: str) -> TokenizerJson:
     """Returns the parts of a `tokenizer.json`.
 
     Args:
-        content: What the file holds.
-        name: Its name, for errors.
+        content: Content of the file.
+        name: Name of the file, for errors.
 
     Raises:
         ValueError: A part is missing or is of another type.
@@ -102,11 +102,11 @@ def read(part: dict[str, Any], where: str, **allowed: Any) -> dict[str, Any]:
 
     Args:
         part: An object of the file, with a `type`.
-        where: What to call it in errors.
-        **allowed: For each key that may occur a tuple of the values that are understood, an `OfType`, or `ANY`.
+        where: Its name in errors.
+        **allowed: For each allowed key, a tuple of the supported values, an `OfType`, or `ANY`.
 
     Raises:
-        ValueError: A key or a value that is not listed.
+        ValueError: A key or a value is not listed.
     """
     settings = {key: value for key, value in part.items() if key != "type"}
     for key, value in settings.items():
@@ -122,11 +122,11 @@ def read(part: dict[str, Any], where: str, **allowed: Any) -> dict[str, Any]:
 
 
 def require_keys(part: dict[str, Any], where: str, *keys: str) -> None:
-    """Raises a ValueError where a part lacks a key.
+    """Raises a ValueError if a part lacks a key.
 
     Args:
         part: An object of the file.
-        where: What to call it in errors.
+        where: Its name in errors.
         *keys: The keys.
     """
     for key in keys:

@@ -1,4 +1,4 @@
-"""Which tokens of a Hugging Face tokenizer are special, and which role each plays."""
+"""The special tokens of a Hugging Face tokenizer, and their roles."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def added_tokens(entries: list[AddedToken], normalizes: bool) -> dict[str, list[
         `special_tokens`, `added_tokens`, `strip_left` and `strip_right`, as `Tokenizer` takes them.
 
     Raises:
-        ValueError: A token asks for what is not supported.
+        ValueError: A token needs something that is not supported.
     """
     result: dict[str, list[str]] = {"special_tokens": [], "added_tokens": [], "strip_left": [], "strip_right": []}
     for entry in entries:
@@ -77,7 +77,7 @@ def added_tokens(entries: list[AddedToken], normalizes: bool) -> dict[str, list[
 
 
 def vocabulary_with_added(vocabulary: Mapping[str, int], entries: list[AddedToken]) -> dict[str, int]:
-    """Returns the ids of all tokens, the added ones included.
+    """Returns the ids of all tokens, including the added ones.
 
     Raises:
         ValueError: An added token has another id in the vocabulary.

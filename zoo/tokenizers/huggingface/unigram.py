@@ -26,7 +26,7 @@ def from_unigram(content: TokenizerJson, roles: dict[str, str]) -> SentencePiece
     """Makes a tokenizer from a file whose model is Unigram, as those of T5 and XLM-R are.
 
     Raises:
-        ValueError: The file asks for what SentencePiece does not do.
+        ValueError: The file needs something that SentencePiece does not do.
     """
     model = read(
         content.model,

@@ -12,7 +12,7 @@ def from_wordpiece(content: TokenizerJson, roles: dict[str, str]) -> WordPieceTo
     """Makes a tokenizer from a file whose model is WordPiece, as BERT's is.
 
     Raises:
-        ValueError: The file asks for what `WordPieceTokenizer` does not do.
+        ValueError: The file needs something that `WordPieceTokenizer` does not do.
     """
     model = read(
         content.model,

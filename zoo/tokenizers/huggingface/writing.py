@@ -35,26 +35,27 @@ def save_huggingface(
 ) -> None:
     """Writes a tokenizer for the Transformers library, whose `AutoTokenizer` then gives the same ids.
 
-    The files are `tokenizer.json` and `tokenizer_config.json`, for SentencePiece without a `prepend_scheme`
-    `tokenizer.model` too, for Marian `vocab.json`, `source.spm` and `target.spm` in place of the first; the chat format
-    becomes a chat template, which writes the same. Two kinds of text have other ids there: that library finds special
-    tokens wherever a text spells them, which here has to be asked for; and it drops the space before a token that a
-    SentencePiece model calls user-defined.
+    The files are `tokenizer.json` and `tokenizer_config.json`. SentencePiece without a `prepend_scheme` also has
+    `tokenizer.model`. Marian has `vocab.json`, `source.spm` and `target.spm` in place of `tokenizer.json`. The chat
+    format becomes an equivalent chat template.
+
+    Two kinds of text have other ids in that library. It reads special tokens wherever they occur in a text, which here
+    is an option. It drops the space before a token that a SentencePiece model calls user-defined.
 
     Args:
         tokenizer: The tokenizer.
-        directory: Made if missing; other files in it are left alone.
+        directory: The directory, created if it does not exist. Other files in it are kept.
         before, after: Tokens that the library puts around a text.
-        pair_separators: How often those of `after` stand between the two texts of a pair.
-        max_length: Most tokens that the model takes.
-        input_names: What the library gives to the model.
+        pair_separators: Number of repetitions of `after` between the two texts of a pair.
+        max_length: Largest number of tokens of the model.
+        input_names: Names of the inputs that the library passes to the model.
 
     Raises:
-        ValueError: The library can't do what the tokenizer does; the message names it.
+        ValueError: The library cannot reproduce the tokenizer. The message says why.
 
     Warns:
-        UserWarning: Only the `tokenizer.model` of a SentencePiece model could be written, because a `tokenizer.json`
-            can't say what it does. `load_huggingface` reads it, `AutoTokenizer` does not.
+        UserWarning: Only the `tokenizer.model` of a SentencePiece model was written, because a `tokenizer.json` cannot
+            express it. `load_huggingface` reads it, `AutoTokenizer` does not.
 
     Example:
 
