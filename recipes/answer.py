@@ -23,6 +23,7 @@ import zoo
 from recipes.common.charts import plot_reliability
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import open_parts
+from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.questions import QUESTIONS, Question, columns_of, read_questions
 from recipes.common.evaluation.answer_metrics import answer_scores, best_threshold, normalized, token_f1
 from recipes.common.evaluation.error_lists import write_errors
@@ -44,10 +45,14 @@ TUNE = "tune"
 class DataConfig:
     """Where the questions come from."""
 
-    train: list[str] = setting(["date_events"], "Files of SQuAD or JSON lines (or .gz), or the name of a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed question: stop, or skip and count it.")
+    train: list[str] = setting(
+        ["date_events"], "Files of SQuAD or JSON lines (or .gz), or the name of a data set.", offers="paths"
+    )
+    validation: list[str] = validation_part()
+    test: list[str] = test_part()
+    on_error: Literal["raise", "skip"] = setting(
+        "raise", "What to do at a malformed question: stop, or skip and count it."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,14 +60,19 @@ class AnswererConfig(EncoderModelConfig):
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
     sequence_length: int | None = setting(
-        None, "Most tokens of question and context, or of a window; null for as many as the model takes.", least=1
+        None,
+        "Largest number of tokens of question and context, or of a window. null: as many as the model takes.",
+        least=1,
     )
-    stride: int = setting(64, "Tokens that windows of long contexts share; at most half of a window is.", least=0)
-    max_answer_length: int = setting(30, "Most tokens of an answer.", least=1, most=10**4)
+    stride: int = setting(
+        64, "Number of tokens that neighbouring windows of a long context share, at most half of a window.", least=0
+    )
+    max_answer_length: int = setting(30, "Largest number of tokens of an answer.", least=1, most=10**4)
     no_answer_threshold: float | Literal["tune"] | None = setting(
         TUNE,
-        "How far the logit of no answer must be above that of the best answer for there to be none; tune: that with "
-        "the highest F1 on the validation data; null: there always is an answer.",
+        "The model gives no answer if the logit of no answer exceeds that of the best answer by more "
+        "than this. tune: the value with the highest F1 on the validation data. null: the model "
+        "always answers.",
     )
 
 
@@ -70,12 +80,16 @@ class AnswererConfig(EncoderModelConfig):
 class AnswerConfig:
     """Trains a model that answers questions from contexts, and exports it as a SavedModel that takes strings."""
 
-    run_folder: str = setting("runs/answer", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/answer", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     data: DataConfig = DataConfig()
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: AnswererConfig = AnswererConfig()
     training: EncoderTrainingConfig = EncoderTrainingConfig(epochs=10)
-    best: int = setting(3, "Answers to each test question that are kept in answers.jsonl.", least=1, most=1000)
+    best: int = setting(
+        3, "Number of answers to each test question that are kept in answers.jsonl.", least=1, most=1000
+    )
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 

@@ -40,32 +40,43 @@ class ApplyConfig:
     resumes = True
 
     model: str = setting(
-        help="Folder of a SavedModel that this library has written, or of a run with one.", words="first"
+        help="Folder of a SavedModel that this library has written, or of a run with one.",
+        words="first",
+        offers="paths",
     )
     input: list[str] = setting(
         help="Files or patterns: plain text (a record a line), JSON lines, each perhaps .gz, Parquet; folders of data "
-        "sets of the Hugging Face library, or hf://datasets/owner/name."
+        "sets of the Hugging Face library, or hf://datasets/owner/name.",
+        offers="paths",
     )
-    output: str = setting(help="Folder of the results; the same command goes on in it.")
-    endpoint: str | None = setting(None, "Endpoint of the model; null for its default one.")
+    output: str = setting(help="Folder of the results; the same command goes on in it.", offers="paths")
+    endpoint: str | None = setting(None, "Endpoint of the model. null: its default endpoint.")
     keys: dict[str, str] = setting(
-        {}, "Key, or column, of each input of texts: {texts: review}; without it text for texts, else the input's name."
+        {},
+        "Key or column of each text input: {texts: review}. By default text for the input texts, and "
+        "its own name for any other.",
     )
-    options: dict[str, Any] = setting({}, "Values of the endpoint's other inputs, such as {seed: 1}.")
+    options: dict[str, Any] = setting({}, "Values of the other inputs of the endpoint, for example {seed: 1}.")
     keep: list[str] | None = setting(
-        None, "Keys of the records that stand in the results, which each must have; null for all."
+        None, "Keys of a record that are written to the results. Each record must have them. null: all keys."
     )
-    split: str = setting(USUAL_SPLIT, "Part of a data set of the Hugging Face library.")
-    batch_size: int = setting(32, "Records of a call.", least=1, most=1 << 16)
+    split: str = setting(USUAL_SPLIT, "Name of the part (split) of a data set of the Hugging Face library.")
+    batch_size: int = setting(32, "Number of records per call of the model.", least=1, most=1 << 16)
     part_bytes: int = setting(
-        _PART_BYTES, "About how long the part of a file is that a shard of results is for.", least=1
+        _PART_BYTES, "Approximate number of bytes of the part of a file that makes one shard of results.", least=1
     )
     on_error: Literal["raise", "skip"] = setting(
-        "raise", "At a record that cannot be read or that the model refuses: stop, or leave it out and count it."
+        "raise",
+        "What to do at a record that cannot be read or that the model refuses: stop, or leave it out and count it.",
     )
-    engine: Literal["local", "ray"] = setting("local", "Processes of this machine, or a Ray cluster.", harmless=True)
+    engine: Literal["local", "ray"] = setting(
+        "local", "Where the work is done: in processes of this machine, or on a Ray cluster.", harmless=True
+    )
     processes: int | None = setting(
-        1, "Processes of this machine, each with the model in memory; null for one per core.", harmless=True, least=1
+        1,
+        "Number of processes of this machine, each with the model in memory. null: one per core.",
+        harmless=True,
+        least=1,
     )
 
 

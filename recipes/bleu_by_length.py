@@ -17,16 +17,19 @@ import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.evaluation.text_metrics import bleu
+from recipes.translate import OUTPUT_COLUMNS
 
 
 @dataclasses.dataclass(frozen=True)
 class BleuByLengthConfig:
     """Compares runs of the translate recipe by the length of the source."""
 
-    runs: list[str] = setting(["runs/dates"], "Run folders of the translate recipe.")
-    names: list[str] = setting([], "What they are called in the report; empty for the names of the folders.")
-    bounds: list[int] = setting([8, 11, 14, 17], "Most words of a source in each row but the last.")
-    run_folder: str = setting("runs/bleu_by_length", "Folder of the report.")
+    runs: list[str] = setting(["runs/dates"], "Run folders of the translate recipe.", offers="paths")
+    names: list[str] = setting([], "Their names in the report. Empty: the names of the folders.")
+    bounds: list[int] = setting(
+        [8, 11, 14, 17], "Largest number of words of a source in each row of the table, except the last row."
+    )
+    run_folder: str = setting("runs/bleu_by_length", "Folder of the report.", offers="paths")
 
 
 def main(config: BleuByLengthConfig) -> dict[str, Any]:
@@ -88,10 +91,12 @@ def read_outputs(run: str) -> list[tuple[str, str, str]]:
     path = Path(run) / "samples" / "test.tsv"
     if not path.exists():
         raise DataError(f"{path} does not exist: {run} is no finished run of the translate recipe")
-    rows = [tuple(line.split("\t")) for line in path.read_text(encoding="utf-8").split("\n") if line]
-    for number, row in enumerate(rows, 1):
+    first, *rows = [tuple(line.split("\t")) for line in path.read_text(encoding="utf-8").split("\n") if line] or [()]
+    if first != OUTPUT_COLUMNS:
+        raise DataError(f"{path}:1 must name the columns {', '.join(OUTPUT_COLUMNS)}")
+    for number, row in enumerate(rows, 2):
         if len(row) != 3:
-            raise DataError(f"{path}:{number} has {len(row)} columns, expected source, translation and reference")
+            raise DataError(f"{path}:{number} has {len(row)} columns, expected {', '.join(OUTPUT_COLUMNS)}")
     if not rows:
         raise DataError(f"{path} is empty")
     return rows

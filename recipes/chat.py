@@ -31,11 +31,12 @@ class ChatConfig:
     model: str = setting(
         help="Folder of a run, or directory of a saved model, also of the Transformers library, or hf://owner/name.",
         words="first",
+        offers="paths",
     )
-    system: str | None = setting(None, "What the model is told first.")
+    system: str | None = setting(None, "System message at the beginning of the conversation.")
     chat_format: str | None = setting(
         None,
-        f"How conversations are written, where the model does not say it: {CHAT_FORMATS}.",
+        f"Chat format, if the model names none: {CHAT_FORMATS}.",
     )
     options: dict[str, Any] = setting({}, "Arguments of generate, for example {sampler: sample, max_new_tokens: 200}.")
 

@@ -23,6 +23,7 @@ import zoo
 from recipes.common.charts import plot_agreement, plot_confusion
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import open_parts
+from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.labelled_text import (
     LABELLED,
     LabelledText,
@@ -51,18 +52,22 @@ from recipes.common.training.windowed import WindowedModelConfig, count_cut, len
 class DataConfig:
     """Where the examples come from."""
 
-    train: list[str] = setting(["date_languages"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    train: list[str] = setting(
+        ["date_languages"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.", offers="paths"
+    )
+    validation: list[str] = validation_part()
+    test: list[str] = test_part()
     text_columns: list[str] = setting(
-        ["1"], "Column of the text, or those of a pair: numbers from 1, or names.", of_files=True
+        ["1"], "Column of the text, or the two columns of a pair: numbers from 1, or names.", of_files=True
     )
     label_column: str = setting("2", "Column of the label.", of_files=True)
     header: bool | None = setting(
-        None, "Whether tables begin with column names; null: no, but stop if it looks so.", of_files=True
+        None, "Whether the first row of a table has the column names. null: no, but stop if it looks so.", of_files=True
     )
-    label_separator: str | None = setting(None, "What separates labels, where a text may have several.", of_files=True)
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+    label_separator: str | None = setting(
+        None, "String that separates the labels of a text that may have several.", of_files=True
+    )
+    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +76,13 @@ class ClassifierConfig(WindowedModelConfig):
 
     problem: Literal["single_label", "multi_label", "regression"] = setting("single_label", "What is predicted.")
     pooling: Literal["first", "mean", "max", "last", "pooler"] | None = setting(
-        None, "Which vector stands for a text; null: that of the classifier started from, else mean."
+        None,
+        "How token vectors become one vector of a text. null: as in the classifier started from, or "
+        "mean for a new one.",
     )
     head_dropout: float | None = setting(
         None,
-        "Rate of the dropout before the last linear map; null: that of the classifier started from, else 0.1.",
+        "Dropout rate before the last linear map. null: that of the classifier started from, or 0.1 for a new one.",
         least=0,
         below=1,
     )
@@ -85,7 +92,9 @@ class ClassifierConfig(WindowedModelConfig):
 class ClassifyConfig:
     """Trains a classifier of texts and exports it as a SavedModel that labels strings."""
 
-    run_folder: str = setting("runs/classify", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/classify", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     data: DataConfig = DataConfig()
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: ClassifierConfig = ClassifierConfig()

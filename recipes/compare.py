@@ -42,14 +42,21 @@ class CompareConfig:
         help="Name of the recipe, or the module of one of your own (my_package.my_recipe).", words="first"
     )
     vary: list[str] = setting(
-        [], "KEY=VALUE,VALUE of the recipe; values in YAML. Given again, all combinations are trained.", words="again"
+        [],
+        "A key of the recipe with its values in YAML: KEY=VALUE,VALUE. If given several times, all "
+        "combinations are trained.",
+        words="again",
     )
-    seeds: int = setting(3, "Runs of each combination, with seeds that follow each other.", least=1, most=1000)
-    metric: list[str] = setting([], "Results to compare, as results.json names them; empty for the recipe's first one.")
-    processes: int = setting(2, "Runs at the same time, which share the cores.", least=1, most=1000)
-    folder: str | None = setting(None, "Folder of the runs and the tables; null for runs/compare_RECIPE.")
+    seeds: int = setting(3, "Number of runs of each combination, with consecutive seeds.", least=1, most=1000)
+    metric: list[str] = setting(
+        [], "Names of the results to compare, as in results.json. Empty: the first result of the recipe."
+    )
+    processes: int = setting(2, "Number of runs at the same time. They share the cores.", least=1, most=1000)
+    folder: str | None = setting(None, "Folder of the runs and the tables. null: runs/compare_RECIPE.", offers="paths")
     settings: dict[str, list[str]] = setting(
-        {}, "Words of keys of the recipe; on a command line they are written as for the recipe.", words="rest"
+        {},
+        "Keys of the recipe, as words of a command line. On the command line, write them as for the recipe.",
+        words="rest",
     )
 
 

@@ -25,14 +25,19 @@ _PUSHED = {"transformers": "huggingface", "adapter": "adapter", "zoo": "preset"}
 class ConvertConfig:
     """Reads a saved model and writes it for another library: convert SOURCE TARGET."""
 
-    source: str = setting(help="Directory of a saved model, of Transformers or of KerasHub, or hf://owner/name.")
-    target: str = setting(help="Folder to write, or hf://owner/name to put it on the Hugging Face hub.")
+    source: str = setting(
+        help="Directory of a saved model, of Transformers or of KerasHub, or hf://owner/name.", offers="paths"
+    )
+    target: str = setting(help="Folder to write, or hf://owner/name to put it on the Hugging Face hub.", offers="paths")
     format: Literal["zoo", "transformers", "keras_hub", "adapter"] | None = setting(
         None,
-        "Whose files to write; adapter: low-rank updates alone, for PEFT (with the others they are merged, or kept "
-        "apart by zoo); null: this project's, or Transformers' where the source is of this project.",
+        "Library whose files are written. adapter: only the low-rank updates, for PEFT. zoo keeps "
+        "updates apart from the weights, the others merge them. null: transformers for a source of "
+        "this project, or else zoo.",
     )
-    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that the source says.")
+    task: str | None = setting(
+        None, f"One of {', '.join(TASKS)}; null for the kind that the source says.", offers=TASKS
+    )
 
 
 def main(config: ConvertConfig) -> Path | str:

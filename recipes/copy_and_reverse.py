@@ -34,16 +34,18 @@ MODELS = {
 class CopyConfig:
     """Trains a model with a fixed context and one with attention to copy and to reverse."""
 
-    run_folder: str = setting("runs/copy_and_reverse", "Folder of the report.")
-    tasks: list[str] = setting(["copy", "reverse"], "Which of copy and reverse.")
+    run_folder: str = setting("runs/copy_and_reverse", "Folder of the report.", offers="paths")
+    tasks: list[str] = setting(["copy", "reverse"], "Tasks to train: copy, reverse or both.")
     symbols: int = setting(10, "Number of different symbols.", least=1, most=10**5)
-    longest: int = setting(20, "Longest sequence, in symbols.", least=1, most=1000)
+    longest: int = setting(20, "Length of the longest sequence, in symbols.", least=1, most=1000)
     width: int = setting(64, "Width of embeddings and states.", least=1, most=1 << 12)
-    examples: int = setting(20000, "Training sequences.", least=1, most=10**6)
-    epochs: int = setting(8, "Passes over them.", least=1, most=10**6)
-    batch_size: int = setting(64, "Sequences per batch.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.004, "Learning rate at first; it falls to zero as a cosine.", above=0)
-    test_sequences: int = setting(200, "New sequences per length.", least=1, most=10**5)
+    examples: int = setting(20000, "Number of training sequences.", least=1, most=10**6)
+    epochs: int = setting(8, "Number of passes over the training sequences.", least=1, most=10**6)
+    batch_size: int = setting(64, "Number of sequences per batch.", least=1, most=1 << 16)
+    learning_rate: float = setting(0.004, "Initial learning rate. It falls to zero along a cosine.", above=0)
+    test_sequences: int = setting(
+        200, "Number of test sequences per length, which training has not seen.", least=1, most=10**5
+    )
     seed: int = setting(0, "Seed of data and weights.", least=0, most=2**32 - 1)
 
 

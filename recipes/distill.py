@@ -23,6 +23,7 @@ import numpy as np
 import zoo
 from recipes import language_model, pretrain_masked_lm, translate
 from recipes.common.config import differences, run_recipe, setting
+from recipes.common.data.held_out_files import validation_part
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.evaluation.text_metrics import perplexity, translation_scores
 from recipes.common.finish import decoded, finish
@@ -38,7 +39,7 @@ from recipes.common.training.distill_data import (
 )
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
 from recipes.common.training.models import ModelConfig
-from recipes.common.training.optimizers import SCHEDULE_HELP
+from recipes.common.training.optimizers import SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.students import load_teacher, make_student
 
 
@@ -47,10 +48,12 @@ class TeacherConfig:
     """The model that is learned from."""
 
     start_from: str | None = setting(
-        None, "A saved model, or one of the Transformers library; null: one trained by another recipe in RUN/teacher."
+        None,
+        "A saved model, or one of the Transformers library. null: another recipe trains one in RUN/teacher.",
+        offers="paths",
     )
     task: Literal["CausalLM", "MaskedLM", "Seq2SeqLM"] | None = setting(
-        None, "What it is; null: what was saved, or a CausalLM for one that is trained first."
+        None, "Task of the teacher. null: the task that was saved, or CausalLM for a teacher that is trained first."
     )
 
 
@@ -58,34 +61,45 @@ class TeacherConfig:
 class DataConfig:
     """Where the texts, or for a Seq2SeqLM the pairs, come from; of pairs for training the sources alone are used."""
 
-    train: list[str] = setting([], "Files, plain or .gz, or the name of a data set; empty: generated dates.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    unit: Literal["file", "paragraph", "line"] = setting(
-        "file", "What a document of a file is (not Seq2SeqLM).", of_files=True
+    train: list[str] = setting(
+        [], "Files, plain or .gz, or the name of a data set. Empty: generated dates.", offers="paths"
     )
-    words_per_text: int = setting(48, "MaskedLM: longer texts are cut into texts of so many words.", least=2)
+    validation: list[str] = validation_part()
+    unit: Literal["file", "paragraph", "line"] = setting(
+        "file", "Which part of a file is a document (not for Seq2SeqLM).", of_files=True
+    )
+    words_per_text: int = setting(48, "MaskedLM: longer texts are cut into texts of this many words.", least=2)
     packing: Literal["windows", "documents"] = setting(
-        "windows", "CausalLM: windows of all documents joined, or rows of documents that do not see each other."
+        "windows", "CausalLM: windows of all documents joined, or rows of documents that do not attend to each other."
     )
     keys: list[str] = setting(
         ["source", "target"], "Seq2SeqLM: keys of JSON lines, or names in the header.", of_files=True
     )
     header: bool | None = setting(
-        None, "Seq2SeqLM: whether tables begin with column names; null: stop if it looks so.", of_files=True
+        None,
+        "Seq2SeqLM: whether the first row of a table has the column names. null: stop if it looks so.",
+        of_files=True,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count it.")
+    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed line: stop, or skip and count it.")
 
 
 @dataclasses.dataclass(frozen=True)
 class StudentConfig(ModelConfig):
     """The student: layers of the teacher, a new model by preset and options, or a saved one by start_from."""
 
-    preset: str | None = setting(None, "A name of zoo.list_presets(), for a new model; null: layers of the teacher.")
+    preset: str | None = setting(
+        None,
+        "Name of the preset of a new student, one of zoo.list_presets(). null: the student has layers of the teacher.",
+        offers="presets",
+    )
     layers: list[int] | None = setting(
         None,
-        "Layers of the teacher to keep, from 0; null: every other one. Of an encoder-decoder those of the encoder.",
+        "Layers of the teacher to keep, from 0. null: every other layer. In an encoder-decoder these "
+        "are layers of the encoder.",
     )
-    decoder_layers: list[int] | None = setting(None, "Seq2SeqLM: those of the decoder; null: every other one.")
+    decoder_layers: list[int] | None = setting(
+        None, "Seq2SeqLM: layers of the decoder to keep. null: every other layer."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,42 +108,52 @@ class DistillationConfig:
 
     temperature: float = setting(2.0, "Temperature of the soft targets.", above=0)
     soft: float | None = setting(
-        None, "Weight of the soft targets; null: 5 for a MaskedLM, 0.5 for a CausalLM, 0 for a Seq2SeqLM.", least=0
+        None, "Weight of the soft targets. null: 5 for a MaskedLM, 0.5 for a CausalLM, 0 for a Seq2SeqLM.", least=0
     )
     hard: float | None = setting(
-        None, "Weight of the cross-entropy with the labels; null: 2, 0.5 and 1 likewise.", least=0
+        None,
+        "Weight of the cross-entropy with the labels. null: 2 for a MaskedLM, 0.5 for a CausalLM, 1 for a Seq2SeqLM.",
+        least=0,
     )
     cosine: float | None = setting(
-        None, "Weight of the cosine of the last hidden states; null: 1 for a MaskedLM, or else 0.", least=0
+        None, "Weight of the cosine of the last hidden states. null: 1 for a MaskedLM, and 0 otherwise.", least=0
     )
-    beams: int = setting(5, "Seq2SeqLM: beams of the search by which the teacher writes.", least=1, most=256)
+    beams: int = setting(5, "Seq2SeqLM: number of beams with which the teacher generates.", least=1, most=256)
 
 
 @dataclasses.dataclass(frozen=True)
 class DistillTrainingConfig(TrainingConfig):
     """How the student is trained."""
 
-    epochs: int = setting(4, "Passes over the training data; for a CausalLM parts of batches_per_epoch.")
-    batch_size: int = setting(32, "Texts, windows or pairs of a batch.", least=1, most=1 << 14)
-    batches_per_epoch: int = setting(250, "CausalLM: batches of each part of the training.", least=1, most=10**5)
-    length: int = setting(64, "CausalLM: tokens of a window, or row.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.001, "Peak of the learning rate.")
-    schedule: str = setting("linear", SCHEDULE_HELP)
-    warmup_steps: float = setting(0.1, "Updates up to the peak; below 1 their share of all updates.")
-    weight_decay: float = setting(0.01, "Decoupled weight decay of matrices.")
+    epochs: int = setting(
+        4, "Number of passes over the training data. For a CausalLM an epoch has batches_per_epoch batches."
+    )
+    batch_size: int = setting(32, "Number of texts, windows or pairs per batch.", least=1, most=1 << 14)
+    batches_per_epoch: int = setting(250, "CausalLM: number of batches per epoch.", least=1, most=10**5)
+    length: int = setting(64, "CausalLM: number of tokens of a window or row.", least=1, most=1 << 16)
+    learning_rate: float = setting(0.001, "Peak learning rate, after the warm-up.")
+    schedule: str = setting("linear", SCHEDULE_HELP, offers=SCHEDULE_NAMES)
+    warmup_steps: float = setting(
+        0.1, "Number of updates of the warm-up. A value below 1 is their share of all updates."
+    )
+    weight_decay: float = setting(0.01, "Decoupled weight decay, applied to matrices.")
 
 
 @dataclasses.dataclass(frozen=True)
 class DistillConfig:
     """Trains a small model to do what a large one does, and exports it as a SavedModel."""
 
-    run_folder: str = setting("runs/distill", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/distill", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     teacher: TeacherConfig = TeacherConfig()
     data: DataConfig = DataConfig()
     model: StudentConfig = StudentConfig()
     distillation: DistillationConfig = DistillationConfig()
     training: DistillTrainingConfig = DistillTrainingConfig()
-    new_tokens: int = setting(48, "CausalLM: most tokens that the export writes.", harmless=True, least=1)
+    new_tokens: int = setting(
+        48, "CausalLM: largest number of tokens that the export generates.", harmless=True, least=1
+    )
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 

@@ -24,6 +24,7 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import are_named, is_name, open_part, open_parts
+from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
 from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups
 from recipes.common.data.text_groups import GROUPS, TextGroup, group_columns, read_groups
@@ -45,18 +46,23 @@ from recipes.common.training.models import make_or_load_task
 class DataConfig:
     """Where the texts come from."""
 
-    train: list[str] = setting(["date_pairs"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    train: list[str] = setting(
+        ["date_pairs"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.", offers="paths"
+    )
+    validation: list[str] = validation_part()
+    test: list[str] = test_part()
     text_columns: list[str] = setting(
         ["1", "2"],
-        "Columns of the texts, numbers from 1 or names: two; anchor, positive and perhaps negatives.",
+        "Columns of the texts, as numbers from 1 or names: the two texts of a pair, or anchor, "
+        "positive and any negatives.",
         of_files=True,
     )
     label_column: str = setting("3", "Column of the similarity (cosine_regression, cosent).", of_files=True)
-    highest: float = setting(1.0, "The similarity of equal texts; similarities are from 0 to it.", above=0)
-    header: bool | None = setting(None, "Whether tables begin with column names; null: no, but stop if it looks so.")
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+    highest: float = setting(1.0, "Similarity of equal texts. Similarities go from 0 to this value.", above=0)
+    header: bool | None = setting(
+        None, "Whether the first row of a table has the column names. null: no, but stop if it looks so."
+    )
+    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +70,15 @@ class ObjectiveConfig:
     """What the model learns."""
 
     name: Literal["cosine_regression", "cosent", "in_batch_negatives", "triplet"] = setting(
-        "cosine_regression", "The loss; the first two need similarities."
+        "cosine_regression", "The loss. cosine_regression and cosent need similarities."
     )
     scale: float = setting(20.0, "Factor on the cosines (in_batch_negatives, cosent).", above=0)
-    symmetric: bool = setting(False, "Whether anchors are also to be found from positives (in_batch_negatives).")
-    margin: float = setting(1.0, "How much further away the negative is to be (triplet).", above=0)
-    distance: Literal["euclidean", "cosine"] = setting("euclidean", "The distance (triplet).")
-    widths: list[int] = setting([], "Numbers of first entries of the vectors that learn to stand alone (Matryoshka).")
+    symmetric: bool = setting(False, "Whether positives also search for their anchors (in_batch_negatives).")
+    margin: float = setting(1.0, "How much farther away the negative must be than the positive (triplet).", above=0)
+    distance: Literal["euclidean", "cosine"] = setting("euclidean", "Distance between vectors (triplet).")
+    widths: list[int] = setting(
+        [], "Widths of the beginnings of the vectors that are also trained on their own (Matryoshka)."
+    )
 
 
 _KEYS_OF = {
@@ -86,16 +94,19 @@ class EmbedderConfig(EncoderModelConfig):
     """The architecture."""
 
     pooling: Literal["mean", "max", "first", "last", "pooler"] | None = setting(
-        None, "Which vector stands for a text; null: that of the model started from, else mean."
+        None,
+        "How token vectors become one vector of a text. null: as in the model started from, or mean for a new one.",
     )
     prompts: dict[str, str] | None = setting(
-        None, "What is put before texts, by name; query and document are for the first and all further texts of a row."
+        None,
+        "Prompts that are put before texts, by name. query is for the first text of a row, document for all others.",
     )
-    default_prompt: str | None = setting(None, "Name of the prompt of texts for which none is named.")
+    default_prompt: str | None = setting(None, "Name of the prompt that is used if no name is given.")
     training_prompts: list[str] | None = setting(
-        None, "Names of the prompts of each column; null: query and document, where there are both, else the default."
+        None,
+        "Name of the prompt of each column. null: query and document if there are both, or else the default prompt.",
     )
-    width: int | None = setting(None, "How many entries of a vector the saved model gives; null for all.", least=1)
+    width: int | None = setting(None, "Width of the vectors of the saved model. null: the full width.", least=1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,19 +114,27 @@ class EvaluationConfig:
     """What the trained model is measured by, besides the test part of the data."""
 
     similarity: list[str] = setting(
-        [], "Pairs with a similarity, or the name of a data set, where the training data have none."
+        [],
+        "File of pairs with a similarity, or the name of a data set, if the training data have no similarities.",
+        offers="paths",
     )
     similarity_columns: list[str] = setting(["1", "2", "3"], "Columns of the two texts and of their similarity.")
-    queries: str | None = setting(None, "Queries of a search: JSON lines with _id and text (BEIR), or a TSV.")
-    corpus: str | None = setting(None, "Documents likewise; a title stands before the text.")
-    relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.")
+    queries: str | None = setting(
+        None, "File with the queries of a search: JSON lines with _id and text (BEIR), or TSV.", offers="paths"
+    )
+    corpus: str | None = setting(
+        None, "File with the documents of the search, in the same form. A title is put before the text.", offers="paths"
+    )
+    relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.", offers="paths")
 
 
 @dataclasses.dataclass(frozen=True)
 class EmbedConfig:
     """Trains an embedder of texts and exports it as a SavedModel that gives strings vectors."""
 
-    run_folder: str = setting("runs/embed", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/embed", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     data: DataConfig = DataConfig()
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: EmbedderConfig = EmbedderConfig()

@@ -50,22 +50,28 @@ class EvaluateConfig:
     """Scores runs and saved models on data: BLEU, ROUGE, perplexity, accuracy, F1 or correlation, by their recipe."""
 
     models: list[str] = setting(
-        help="Folders of runs or saved models, also of the Transformers library, or hf://owner/name.", words="first"
+        help="Folders of runs or saved models, also of the Transformers library, or hf://owner/name.",
+        words="first",
+        offers="paths",
     )
     recipe: str | None = setting(None, f"One of {', '.join(RECIPES)}; null: that of the run, or of the kind of model.")
-    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved.")
-    split: Literal["train", "validation", "test"] = setting("test", "Part of the data.")
+    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved.", offers=TASKS)
+    split: Literal["train", "validation", "test"] = setting("test", "Part of the data to evaluate on.")
     data: dict[str, list[str]] = setting(
         {}, "Keys of the recipe's data that differ from those of the run: --data.test FILE, --data.header true."
     )
-    options: dict[str, Any] = setting({}, "Arguments of generate() that differ from the run's: {sampler: beam}.")
-    output: str = setting("runs/evaluation", "Folder for scores, predictions beside references, and a picture.")
-    shown: int = setting(3, "Rows to show.", least=0, most=1000)
-    length: int | None = setting(
-        None, "Language models: tokens of a window; null: those of training, or as many as the model takes.", least=1
+    options: dict[str, Any] = setting({}, "Arguments of generate() that differ from those of the run: {sampler: beam}.")
+    output: str = setting(
+        "runs/evaluation", "Folder for scores, predictions beside references, and a picture.", offers="paths"
     )
-    resamples: int = setting(1000, "Resamples of the bootstrap.", least=100, most=10**6)
-    seed: int = setting(0, "Seed of the resamples.", least=0, most=2**32 - 1)
+    shown: int = setting(3, "Number of rows to print.", least=0, most=1000)
+    length: int | None = setting(
+        None,
+        "Language models: number of tokens of a window. null: as in training, or as many as the model takes.",
+        least=1,
+    )
+    resamples: int = setting(1000, "Number of resamples of the bootstrap.", least=100, most=10**6)
+    seed: int = setting(0, "Seed of the bootstrap.", least=0, most=2**32 - 1)
 
 
 @dataclasses.dataclass(frozen=True)

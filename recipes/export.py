@@ -30,13 +30,22 @@ class ExportConfig:
     model: str = setting(
         help="Folder of a run, or directory of a saved model, also of the Transformers library, or hf://owner/name.",
         words="first",
+        offers="paths",
     )
-    output: str = setting(help="Folder of the model; its name is the name by which servers know the model.")
-    version: int | None = setting(None, "Number of the version; null for one more than the newest.", above=0)
-    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
-    format: str = setting("tf_saved_model", "tf_saved_model, onnx, litert or openvino.")
-    weights: str = setting("float32", "float32 or int8, not of a SavedModel.")
-    strings: bool = setting(False, "Whether an export in the format onnx takes strings too.")
+    output: str = setting(
+        help="Folder of the model; its name is the name by which servers know the model.", offers="paths"
+    )
+    version: int | None = setting(None, "Number of the version. null: one more than the newest.", above=0)
+    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.", offers=TASKS)
+    format: str = setting(
+        "tf_saved_model",
+        "Format to write: tf_saved_model, onnx, litert or openvino.",
+        offers=("tf_saved_model", "onnx", "litert", "openvino"),
+    )
+    weights: str = setting(
+        "float32", "Type of the weights, float32 or int8. Not for a SavedModel.", offers=("float32", "int8")
+    )
+    strings: bool = setting(False, "Whether an export in the format onnx also takes strings.")
     examples: list[Any] = setting(
         [],
         "Real inputs for the model card of a SavedModel, and for servers to warm up with: texts, lists of texts, "

@@ -47,14 +47,18 @@ FEWEST_DRAWN = 50  # tokens of a position: the shares of fewer say little
 class ExposureBiasConfig:
     """Compares models on true prefixes and on their own."""
 
-    run_folder: str = setting("runs/exposure_bias", "Folder of the report, and of the small models.")
-    models: list[str] = setting([], "Folders of saved Seq2SeqLM models; empty: train small ones on dates.")
-    names: list[str] = setting([], "What they are called in the report; empty for the names of the folders.")
-    data: list[str] = setting(["dates"], "Data set, two aligned files or one TSV file, of which the test part is used.")
-    most_texts: int = setting(1000, "Most test texts.", least=1)
-    batch_size: int = setting(64, "Texts per batch.", least=1, most=1 << 16)
-    bucket: int = setting(5, "Positions that share a row of the table.", least=1)
-    epochs: int = setting(2, "Passes over the dates, where small models are trained.", least=1, most=10**6)
+    run_folder: str = setting("runs/exposure_bias", "Folder of the report, and of the small models.", offers="paths")
+    models: list[str] = setting(
+        [], "Folders of saved Seq2SeqLM models. Empty: small models are trained on dates.", offers="paths"
+    )
+    names: list[str] = setting([], "Their names in the report. Empty: the names of the folders.")
+    data: list[str] = setting(
+        ["dates"], "Data set, two aligned files or one TSV file. A data set gives its test part.", offers="paths"
+    )
+    most_texts: int = setting(1000, "Largest number of test texts.", least=1)
+    batch_size: int = setting(64, "Number of texts per batch.", least=1, most=1 << 16)
+    bucket: int = setting(5, "Number of positions per row of the table.", least=1)
+    epochs: int = setting(2, "Number of passes over the dates, if small models are trained.", least=1, most=10**6)
 
 
 def main(config: ExposureBiasConfig) -> dict[str, Any]:

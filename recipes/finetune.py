@@ -22,6 +22,7 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data.chat_data import CONVERSATIONS, short_conversations
 from recipes.common.data.chat_files import CHAT_FORMATS, Conversation, read_conversations
 from recipes.common.data.data_sets import open_parts
+from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.evaluation.text_metrics import exact_match
 from recipes.common.finish import decoded, finish
@@ -35,29 +36,36 @@ from recipes.common.training.tokenizers import TokenizerConfig
 class DataConfig:
     """Where the conversations come from."""
 
-    train: list[str] = setting(["date_questions"], "JSON files (or .gz), or the name of a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    train: list[str] = setting(["date_questions"], "JSON files (or .gz), or the name of a data set.", offers="paths")
+    validation: list[str] = validation_part()
+    test: list[str] = test_part()
     format: Literal["auto", "messages", "sharegpt", "alpaca"] = setting(
         "auto",
-        "Format of the rows; auto: told by their keys (messages; conversations; instruction and output).",
+        "Format of the rows. auto: recognised by their keys (messages; conversations; instruction and output).",
         of_files=True,
     )
     key: str | None = setting(
-        None, "Key of the list of messages where format is messages or sharegpt; null: as usual.", of_files=True
+        None,
+        "Key of the list of messages in the formats messages and sharegpt. null: the usual key of the format.",
+        of_files=True,
     )
     chat_format: str | None = setting(
         None,
-        f"How conversations are written: {CHAT_FORMATS}; null: as the model to start from does, or chatml.",
+        f"Chat format: {CHAT_FORMATS}. null: that of the model to start from, or chatml.",
     )
     loss: Literal["replies", "all"] = setting(
-        "replies", "What is learned: the tokens of the assistant's replies and what ends them, or all but the first."
+        "replies",
+        "Tokens that are learned: those of the assistant's replies with the tokens that end them, or "
+        "all but the first.",
     )
-    packing: bool = setting(False, "Whether several conversations share a row, without seeing each other.")
+    packing: bool = setting(False, "Whether several conversations share a row. They do not attend to each other.")
     max_length: int | None = setting(
-        None, "Most tokens of a conversation, and of a packed row; null: the model's. Longer ones are dropped.", least=2
+        None,
+        "Largest number of tokens of a conversation, and of a packed row. null: that of the model. "
+        "Longer conversations are dropped.",
+        least=2,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,18 +73,20 @@ class ChatTokenizerConfig(TokenizerConfig):
     """The tokenizer, trained on the conversations where the model does not bring one."""
 
     kind: Literal["byte_level_bpe"] = setting("byte_level_bpe", "Kind of tokenizer.")
-    vocabulary_size: int = setting(512, "Most tokens, special ones included.")
+    vocabulary_size: int = setting(512, "Largest number of tokens in the vocabulary, including special tokens.")
 
 
 @dataclasses.dataclass(frozen=True)
 class ChatModelConfig(ModelConfig):
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
-    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for a new model.")
+    preset: str = setting(
+        "llama_shakespeare", "Name of the preset of a new model, one of zoo.list_presets().", offers="presets"
+    )
     options: dict[str, Any] | None = setting(
         None,
-        "Choices that differ from the preset; null: max_length 96, with this preset; of a saved model dropout, "
-        "max_length.",
+        "Choices that differ from the preset. null: max_length 96, for the default preset. A saved "
+        "model takes dropout and max_length.",
         stands_for={"max_length": 96},
         beside=("preset", "start_from"),
     )
@@ -86,16 +96,18 @@ class ChatModelConfig(ModelConfig):
 class FinetuneTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
-    epochs: int = setting(5, "Passes over the training data.")
-    batch_size: int = setting(32, "Conversations, or packed rows, of a batch.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.002, "Peak of the learning rate.")
-    warmup_steps: float = setting(0.05, "Updates up to the peak; below 1 their share of all updates.")
-    weight_decay: float = setting(0.01, "Decoupled weight decay of matrices.")
+    epochs: int = setting(5, "Number of passes over the training data.")
+    batch_size: int = setting(32, "Number of conversations, or packed rows, per batch.", least=1, most=1 << 16)
+    learning_rate: float = setting(0.002, "Peak learning rate, after the warm-up.")
+    warmup_steps: float = setting(
+        0.05, "Number of updates of the warm-up. A value below 1 is their share of all updates."
+    )
+    weight_decay: float = setting(0.01, "Decoupled weight decay, applied to matrices.")
     weights: Literal["average", "best"] = setting(
-        "best", "Which weights are kept: the average of the last epochs', or those of the best epoch."
+        "best", "Which weights are kept: the average over the last epochs, or those of the best epoch."
     )
     samples: int = setting(
-        4, "Conversations whose replies are shown at every validation.", harmless=True, least=0, most=1000
+        4, "Number of conversations whose replies are shown at every validation.", harmless=True, least=0, most=1000
     )
 
 
@@ -103,12 +115,14 @@ class FinetuneTrainingConfig(TrainingConfig):
 class FinetuneConfig:
     """Trains a language model to reply, and exports it as a SavedModel that continues strings."""
 
-    run_folder: str = setting("runs/finetune", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/finetune", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     data: DataConfig = DataConfig()
     tokenizer: ChatTokenizerConfig = ChatTokenizerConfig()
     model: ChatModelConfig = ChatModelConfig()
     training: FinetuneTrainingConfig = FinetuneTrainingConfig()
-    new_tokens: int = setting(32, "Most tokens of a reply.", harmless=True, least=1, most=1 << 16)
+    new_tokens: int = setting(32, "Largest number of tokens of a reply.", harmless=True, least=1, most=1 << 16)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 

@@ -17,6 +17,7 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data.parallel_text import check_language_tokens, language_token
 from recipes.common.data.plain_text import read_plain
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
+from recipes.common.output_file import check_output_file
 from recipes.common.saved_models import TASKS, language_tokens_of, load_task, require_texts_alone
 
 
@@ -27,19 +28,20 @@ class GenerateConfig:
     model: str = setting(
         help="Folder of a run, or directory of a saved model, also of the Transformers library, or hf://owner/name.",
         words="first",
+        offers="paths",
     )
-    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.")
-    texts: list[str] = setting([], "The texts.")
-    file: str | None = setting(None, "File with one text per line, after these.")
-    output: str | None = setting(None, "JSON-lines file to write; null prints.")
+    task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.", offers=TASKS)
+    texts: list[str] = setting([], "Texts to apply the model to.")
+    file: str | None = setting(None, "File with one text per line. They follow --texts.", offers="paths")
+    output: str | None = setting(None, "JSON-lines file to write. null: the outputs are printed.", offers="paths")
     options: dict[str, Any] = setting(
         {}, "Arguments of the task's method, for example {sampler: beam, max_length: 64}; scores are not returned."
     )
     language_tokens: list[str] | None = setting(
         None,
-        "Tokens of which each source begins with one (translation); null: those of the model, an empty list: none.",
+        "Translation: each source begins with one of these tokens. null: those of the model. An empty list: none.",
     )
-    batch_size: int = setting(32, "Texts per batch.", least=1, most=1 << 16)
+    batch_size: int = setting(32, "Number of texts per batch.", least=1, most=1 << 16)
 
 
 def main(config: GenerateConfig) -> list[dict[str, Any]]:
@@ -52,6 +54,8 @@ def main(config: GenerateConfig) -> list[dict[str, Any]]:
         One dictionary per text: `text` and `output`.
     """
     require_texts_alone(config.options, "return_scores", "return_cache")
+    if config.output is not None:
+        check_output_file(config.output)
     texts = list(config.texts)
     if config.file is not None:
         texts += read_plain([config.file], BadLines("raise"), unit="line")

@@ -47,14 +47,20 @@ _MOST_NUMBERS = 1 << 26
 class DataConfig:
     """Where the text comes from."""
 
-    train: list[str] = setting(["date_lines"], TRAIN_HELP)
-    validation: list[str] = setting([], "Text files or a data set; empty for the validation part of what train names.")
-    weights: list[float] = setting([], WEIGHTS_HELP)
-    unit: Literal["file", "paragraph", "line"] = setting("file", "What a document of a file is.", of_files=True)
-    packing: Literal["windows", "documents"] = setting(
-        "windows", "Windows of all documents joined, or rows of whole documents that do not see each other."
+    train: list[str] = setting(["date_lines"], TRAIN_HELP, offers="paths")
+    validation: list[str] = setting(
+        [], "Text files or a data set. Empty: the validation part of the data set that train names.", offers="paths"
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a line that is not UTF-8: stop, or skip and count it.")
+    weights: list[float] = setting([], WEIGHTS_HELP)
+    unit: Literal["file", "paragraph", "line"] = setting("file", "Which part of a file is a document.", of_files=True)
+    packing: Literal["windows", "documents"] = setting(
+        "windows",
+        "windows: windows of all documents joined. documents: rows of whole documents that do not "
+        "attend to each other.",
+    )
+    on_error: Literal["raise", "skip"] = setting(
+        "raise", "What to do at a line that is not UTF-8: stop, or skip and count it."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +68,7 @@ class LanguageTokenizerConfig(TokenizerConfig):
     """The tokenizer."""
 
     kind: Literal["characters", "bytes", "byte_level_bpe", "bpe", "unigram"] = setting(
-        "characters", "bpe and unigram are SentencePiece models."
+        "characters", "Kind of tokenizer. bpe and unigram are SentencePiece models."
     )
 
 
@@ -70,41 +76,47 @@ class LanguageTokenizerConfig(TokenizerConfig):
 class DecoderConfig(ModelConfig):
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
-    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for a new model.")
+    preset: str = setting(
+        "llama_shakespeare", "Name of the preset of a new model, one of zoo.list_presets().", offers="presets"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class LanguageTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
-    epochs: int = setting(6, "Parts of the training, with a validation after each.")
+    epochs: int = setting(6, "Number of parts of the training, with a validation after each.")
     batches_per_epoch: int = setting(
-        250, "Batches of each part: of random windows, or of all documents in turn.", least=1, most=10**5
+        250, "Number of batches per epoch: of random windows, or of all documents in turn.", least=1, most=10**5
     )
-    batch_size: int = setting(32, "Windows, or rows, of a batch.", least=1, most=1 << 14)
-    length: int = setting(64, "Tokens of a window, or row.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.003, "Peak of the learning rate.")
+    batch_size: int = setting(32, "Number of windows or rows per batch.", least=1, most=1 << 14)
+    length: int = setting(64, "Number of tokens of a window or row.", least=1, most=1 << 16)
+    learning_rate: float = setting(0.003, "Peak learning rate, after the warm-up.")
     beta_2: float = setting(0.99, "Adam's second decay rate.")
-    weight_decay: float = setting(0.1, "Decoupled weight decay of matrices.")
-    label_smoothing: float = setting(0.0, "Probability mass spread over the vocabulary.", least=0, below=1)
+    weight_decay: float = setting(0.1, "Decoupled weight decay, applied to matrices.")
+    label_smoothing: float = setting(
+        0.0, "Probability mass that label smoothing spreads over the vocabulary.", least=0, below=1
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class LanguageModelConfig:
     """Trains a decoder on running text and exports it as a SavedModel that continues strings."""
 
-    run_folder: str = setting("runs/language_model", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/language_model", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     data: DataConfig = DataConfig()
     tokenizer: LanguageTokenizerConfig = LanguageTokenizerConfig()
     model: DecoderConfig = DecoderConfig()
     training: LanguageTrainingConfig = LanguageTrainingConfig()
     prompts: list[str] | None = setting(
-        None, "Texts that samples begin with; null: first words of lines of the validation text.", harmless=True
+        None, "Texts that samples continue. null: the first words of lines of the validation text.", harmless=True
     )
     sampler: dict[str, Any] = setting(
-        {"name": "sample", "temperature": 0.8}, "How samples and the export continue a text.", harmless=True
+        {"name": "sample", "temperature": 0.8}, "Sampler for samples and the export.", harmless=True
     )
-    new_tokens: int = setting(48, "Most tokens of a continuation.", harmless=True, least=1, most=1 << 16)
+    new_tokens: int = setting(48, "Largest number of tokens of a continuation.", harmless=True, least=1, most=1 << 16)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 

@@ -10,7 +10,6 @@ machines the scheduler starts the processes, see docs/guides/scale.md.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import shlex
 import signal
@@ -20,6 +19,8 @@ import sys
 import time
 from collections.abc import Sequence
 
+from recipes.command.extras import MissingExtraError, require_extra
+from recipes.common.config import PROGRAM
 from recipes.common.processes import THREAD_VARIABLES, terminated_as_interrupted, threads_each
 
 # seconds between two looks at the processes, and that they have for ending by themselves when one of them has failed
@@ -36,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         0, or the exit status of the process that failed first; of one that a signal ended 128 and its number.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m recipes.launch", description=__doc__.partition("\n")[0], allow_abbrev=False
-    )
+    program = PROGRAM.get().format("launch")
+    speaker = program.removeprefix("python -m ")
+    parser = argparse.ArgumentParser(prog=program, description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--processes", type=int, required=True, help="Number of processes, at least 2.")
     parser.add_argument("recipe", help="The recipe, such as recipes.language_model.")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Its arguments.")
@@ -52,9 +53,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     if visible and len(visible) < given.processes:
         parser.error(f"CUDA_VISIBLE_DEVICES must name a GPU for each of {given.processes} processes, got {visible}")
-    if importlib.util.find_spec("jax") is None:
-        parser.error('JAX must be installed: pip install -e ".[jax]"')
-    again = shlex.join(["python", "-m", "recipes.launch", *words])
+    try:
+        require_extra("jax", "Training in several processes")
+    except MissingExtraError as error:
+        parser.error(str(error))
+    again = f"{program} {shlex.join(words)}"
     goes_on = f"the same command goes on from the last saved state: {again}"
     processes = _start([sys.executable, "-m", given.recipe, *given.arguments], given.processes)
     try:
@@ -64,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for process in processes:
             process.send_signal(signal.SIGINT)
         _stop(processes)
-        print(f"\nrecipes.launch: interrupted; {goes_on}", file=sys.stderr)
+        print(f"\n{speaker}: interrupted; {goes_on}", file=sys.stderr)
         raise
     finally:
         _stop(processes)
@@ -73,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = processes[failed].returncode
     ended = f"signal {-status} ({signal.Signals(-status).name})" if status < 0 else f"status {status}"
     print(
-        f"recipes.launch: error: process {failed} of {len(processes)} ended with {ended}, and the others were stopped; "
+        f"{speaker}: error: process {failed} of {len(processes)} ended with {ended}, and the others were stopped; "
         f"{goes_on}",
         file=sys.stderr,
     )

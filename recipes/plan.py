@@ -18,7 +18,8 @@ from typing import Any, Literal
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
-from recipes.common.training.optimizers import OPTIMIZER_HELP
+from recipes.common.output_file import check_output_file
+from recipes.common.training.optimizers import OPTIMIZER_HELP, OPTIMIZERS
 
 _SECONDS = {
     "products": "products",
@@ -34,36 +35,42 @@ _SECONDS = {
 class PlanConfig:
     """Plans the training of a named architecture."""
 
-    preset: str = setting(help="Name of an architecture, see python -m recipes.presets.")
-    options: dict[str, Any] = setting({}, "Fields of the architecture that are replaced.")
+    preset: str = setting(help="Name of an architecture, see python -m recipes.presets.", offers="presets")
+    options: dict[str, Any] = setting({}, "Fields of the architecture to replace.")
     mesh: dict[str, int] | None = setting(
-        None, "Devices along the axes data and model, {data: 8, model: 8}; null: the smallest mesh that fits."
+        None, "Number of devices along the axes data and model: {data: 8, model: 8}. null: the smallest mesh that fits."
     )
     device: str = setting("h100", "Name of a device: a100, h100, h200, b200, tpu_v5e.")
     figures: dict[str, float] = setting(
-        {}, "Figures of the device that are replaced: operations, memory, link, network, ...; bytes and seconds."
+        {}, "Figures of the device to replace: operations, memory, link, network, ..., in bytes and seconds."
     )
-    batch: int = setting(512, "Rows of an update, of all devices.", least=1)
-    length: int | None = setting(None, "Tokens of a row; null: the longest of the architecture.", least=1)
-    accumulation: int = setting(1, "Batches whose gradients are averaged before an update.", least=1)
+    batch: int = setting(512, "Number of rows per update, on all devices together.", least=1)
+    length: int | None = setting(
+        None, "Number of tokens of a row. null: the longest that the architecture takes.", least=1
+    )
+    accumulation: int = setting(1, "Number of batches whose gradients are averaged before an update.", least=1)
     dtype: Literal["float32", "bfloat16", "mixed_bfloat16", "mixed_float16"] = setting(
-        "mixed_bfloat16", "Dtype policy."
+        "mixed_bfloat16", "Dtype policy of Keras."
     )
-    optimizer: str = setting("adam", OPTIMIZER_HELP)
-    lora_rank: int | None = setting(None, "Rank of low-rank updates, which alone train; null: none.", least=1)
-    lora_targets: list[str] = setting(["query", "value"], "Layers that have them: query, up, ..., all, or paths.")
+    optimizer: str = setting("adam", OPTIMIZER_HELP, offers=OPTIMIZERS)
+    lora_rank: int | None = setting(
+        None, "Rank of low-rank updates. Only the updates train. null: all weights train.", least=1
+    )
+    lora_targets: list[str] = setting(
+        ["query", "value"], "Layers that get low-rank updates: query, up, ..., all, or paths."
+    )
     freeze: list[str] = setting([], "Parts that do not train: embeddings, decoder, block_0, ...")
     attention: Literal["scores", "flash"] = setting(
-        "scores", "scores: attention weights are held; flash: a kernel that holds none."
+        "scores", "scores: attention weights are kept in memory. flash: a kernel that keeps none."
     )
-    tokens: float | None = setting(None, "Tokens of the whole training; null: 20 for each weight.", above=0)
+    tokens: float | None = setting(None, "Number of tokens of the whole training. null: 20 for each weight.", above=0)
     share_of_peak: float = setting(
-        0.5, "Share of the device's operations per second that products reach.", above=0, most=1
+        0.5, "Share of the device's peak operations per second that matrix products reach.", above=0, most=1
     )
     share_of_memory: float = setting(0.9, "Share of the device's memory that may be filled.", above=0, most=1)
-    latency: float = setting(1e-5, "Seconds of a message between two devices.", least=0)
-    json: bool = setting(False, "Whether JSON is printed in place of the table.")
-    output: str | None = setting(None, "JSON file to write.")
+    latency: float = setting(1e-5, "Seconds that a message between two devices takes.", least=0)
+    json: bool = setting(False, "Whether to print JSON instead of the table.")
+    output: str | None = setting(None, "JSON file to write.", offers="paths")
 
 
 def main(config: PlanConfig) -> dict[str, Any]:
@@ -79,6 +86,8 @@ def main(config: PlanConfig) -> dict[str, Any]:
         ConfigError: If preset, device or optimizer are unknown, the mesh does not divide the model, the batch has fewer
             rows than the mesh parts, rows are longer than the model is made for, or no mesh was given and none fits.
     """
+    if config.output is not None:
+        check_output_file(config.output)
     with errors_of("preset"):
         architecture = zoo.preset_config(config.preset, **config.options)
         if not isinstance(architecture, zoo.TransformerConfig):

@@ -26,6 +26,7 @@ from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.chat_files import CHAT_FORMATS
 from recipes.common.data.data_sets import open_parts
+from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.preference_data import (
     PREFERENCES,
     Preference,
@@ -46,32 +47,40 @@ from recipes.common.training.reference import likelihoods, reference_likelihoods
 class DataConfig:
     """Where the preferences come from."""
 
-    train: list[str] = setting(["date_preferences"], "JSON files (or .gz), or the name of a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    train: list[str] = setting(["date_preferences"], "JSON files (or .gz), or the name of a data set.", offers="paths")
+    validation: list[str] = validation_part()
+    test: list[str] = test_part()
     keys: list[str] = setting(
-        ["prompt", "chosen", "rejected"], "Keys of prompt, preferred and other reply.", of_files=True
+        ["prompt", "chosen", "rejected"],
+        "Keys of the prompt, the preferred reply and the rejected reply.",
+        of_files=True,
     )
     chat_format: str | None = setting(
         None,
-        f"How conversations are written: {CHAT_FORMATS}; null: as the model does. Without any, texts are "
+        f"Chat format: {CHAT_FORMATS}. null: that of the model. Without any, texts are "
         "plain: a reply follows its prompt.",
     )
     max_length: int | None = setting(
-        None, "Most tokens of prompt and reply; null: the model's. Pairs with a longer one are dropped.", least=2
+        None,
+        "Largest number of tokens of prompt and reply. null: that of the model. Pairs with a longer text are dropped.",
+        least=2,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
 
 
 @dataclasses.dataclass(frozen=True)
 class PreferModelConfig(ModelConfig):
     """The model to start from; without start_from, one that recipes.finetune trains on answers of both kinds."""
 
-    preset: str = setting("llama_shakespeare", "A name of zoo.list_presets(), for the model that finetune trains.")
+    preset: str = setting(
+        "llama_shakespeare",
+        "Name of the preset, one of zoo.list_presets(), of the model that finetune trains.",
+        offers="presets",
+    )
     options: dict[str, Any] | None = setting(
         None,
-        "Choices that differ from the preset; null: max_length 96, with this preset; of a saved model dropout, "
-        "max_length.",
+        "Choices that differ from the preset. null: max_length 96, for the default preset. A saved "
+        "model takes dropout and max_length.",
         stands_for={"max_length": 96},
         beside=("preset", "start_from"),
     )
@@ -82,28 +91,38 @@ class PreferTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
     beta: float = setting(
-        0.1, "DPO: how strongly the reference holds; IPO: tau; ORPO: lambda, the weight of the odds ratio.", above=0
+        0.1,
+        "DPO: how strongly the model is held to the reference. IPO: tau. ORPO: lambda, the weight of the odds ratio.",
+        above=0,
     )
-    label_smoothing: float = setting(0.0, "DPO: share of pairs that may be the wrong way round.", least=0, below=0.5)
-    epochs: int = setting(2, "Passes over the training data.")
-    batch_size: int = setting(32, "Pairs of a batch.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.0001, "Peak of the learning rate.")
-    warmup_steps: float = setting(0.1, "Updates up to the peak; below 1 their share of all updates.")
-    samples: int = setting(4, "Prompts whose replies are shown at every validation.", harmless=True, least=0, most=1000)
+    label_smoothing: float = setting(
+        0.0, "DPO: assumed share of pairs whose replies are in the wrong order.", least=0, below=0.5
+    )
+    epochs: int = setting(2, "Number of passes over the training data.")
+    batch_size: int = setting(32, "Number of pairs per batch.", least=1, most=1 << 16)
+    learning_rate: float = setting(0.0001, "Peak learning rate, after the warm-up.")
+    warmup_steps: float = setting(
+        0.1, "Number of updates of the warm-up. A value below 1 is their share of all updates."
+    )
+    samples: int = setting(
+        4, "Number of prompts whose replies are shown at every validation.", harmless=True, least=0, most=1000
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class PreferConfig:
     """Trains a language model on preferences, and exports it as a SavedModel that replies."""
 
-    run_folder: str = setting("runs/prefer", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/prefer", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     method: Literal["dpo", "ipo", "orpo"] = setting(
         "dpo", "The loss: DPO (Rafailov et al. 2023), IPO (Azar et al. 2023) or ORPO (Hong et al. 2024)."
     )
     data: DataConfig = DataConfig()
     model: PreferModelConfig = PreferModelConfig()
     training: PreferTrainingConfig = PreferTrainingConfig()
-    new_tokens: int = setting(32, "Most tokens of a reply.", harmless=True, least=1, most=1 << 16)
+    new_tokens: int = setting(32, "Largest number of tokens of a reply.", harmless=True, least=1, most=1 << 16)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 

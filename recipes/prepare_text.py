@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import zoo
+from recipes.command.extras import import_extra
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus import duplicates, stages
 from recipes.common.corpus.engines import run_all
@@ -33,7 +34,7 @@ from recipes.common.corpus.shards import (
     fingerprint,
     is_corpus,
 )
-from recipes.common.corpus.sources import USUAL_SPLIT, Part, find_parts, import_extra, require_read, share_out, state_of
+from recipes.common.corpus.sources import USUAL_SPLIT, Part, find_parts, require_read, share_out, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError, errors_of
 from recipes.common.processes import threads_each
 
@@ -49,31 +50,39 @@ class PrepareTextConfig:
 
     input: list[str] = setting(
         help="Files or patterns: plain text, JSON lines, each perhaps .gz, Parquet; folders of data sets of the "
-        "Hugging Face library, or hf://datasets/owner/name."
+        "Hugging Face library, or hf://datasets/owner/name.",
+        offers="paths",
     )
-    tokenizer: str = setting(help="Folder of a tokenizer, run folder, directory of a model, or hf://owner/name.")
-    output: str = setting(help="Folder of the corpus; the same command goes on in it.")
-    unit: Literal["file", "paragraph", "line"] = setting("paragraph", "What a document of a plain text file is.")
-    key: str = setting("text", "Key, or column, of the text in JSON lines, Parquet files and data sets.")
-    split: str = setting(USUAL_SPLIT, "Part of a data set of the Hugging Face library.")
+    tokenizer: str = setting(
+        help="Folder of a tokenizer, run folder, directory of a model, or hf://owner/name.", offers="paths"
+    )
+    output: str = setting(help="Folder of the corpus; the same command goes on in it.", offers="paths")
+    unit: Literal["file", "paragraph", "line"] = setting("paragraph", "Which part of a plain text file is a document.")
+    key: str = setting("text", "Key or column of the text in JSON lines, Parquet files and data sets.")
+    split: str = setting(USUAL_SPLIT, "Name of the part (split) of a data set of the Hugging Face library.")
     filters: list[str | dict[str, Any]] = setting(
         [], "Functions of recipes.common.corpus.filters, or my_module.my_filter: [words, {filter: words, least: 5}]."
     )
     deduplicate: Literal["none", "exact", "minhash"] = setting(
         "exact",
-        "What is left out where it occurs again: the same text but for white space, or what is similar, too.",
+        "Texts that are left out when they occur again. exact: equal apart from white space. minhash: "
+        "also similar texts.",
     )
     threshold: float = setting(
         0.8, "Share of five-word sequences that near duplicates have in common.", above=0.1, below=1
     )
-    validation: float = setting(0.0, "Share of the documents that are held out, as text.", least=0, below=1)
-    length: int = setting(1024, "Tokens of a row.", least=1, most=1 << 20)
+    validation: float = setting(0.0, "Share of the documents that are held out and written as text.", least=0, below=1)
+    length: int = setting(1024, "Number of tokens of a row.", least=1, most=1 << 20)
     start_token: bool = setting(False, "Whether documents begin with the start token.")
-    shards: int | None = setting(None, "Number of shards; null for 64, or fewer where there is little text.", least=1)
-    on_error: Literal["raise", "skip"] = setting("raise", "At a line that cannot be read: stop, or skip and count it.")
-    engine: Literal["local", "ray"] = setting("local", "Processes of this machine, or a Ray cluster.", harmless=True)
+    shards: int | None = setting(None, "Number of shards. null: 64, or fewer for little text.", least=1)
+    on_error: Literal["raise", "skip"] = setting(
+        "raise", "What to do at a line that cannot be read: stop, or skip and count it."
+    )
+    engine: Literal["local", "ray"] = setting(
+        "local", "Where the work is done: in processes of this machine, or on a Ray cluster.", harmless=True
+    )
     processes: int | None = setting(
-        None, "Processes of this machine; null for one per core.", harmless=True, least=1, most=1024
+        None, "Number of processes of this machine. null: one per core.", harmless=True, least=1, most=1024
     )
 
 

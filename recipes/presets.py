@@ -13,7 +13,12 @@ from recipes.common.errors import ConfigError
 class PresetsConfig:
     """Prints the named architectures with their sizes and what they are."""
 
-    words: list[str] = setting([], "Words, of which a name holds any; empty for all names.", words="first")
+    words: list[str] = setting(
+        [],
+        "Words to look for. A preset is listed if its name contains any of them. Empty: all presets.",
+        words="first",
+        offers="presets",
+    )
 
 
 def main(config: PresetsConfig) -> None:
@@ -29,11 +34,10 @@ def main(config: PresetsConfig) -> None:
 
     >>> main(PresetsConfig(["bert"]))
     """
-    presets, words = zoo.list_presets(), config.words
-    chosen = {name: preset for name, preset in presets.items() if not words or any(word in name for word in words)}
+    chosen = zoo.list_presets(*config.words)
     if not chosen:
-        raise ConfigError(f"no preset has {' or '.join(words)} in its name")
-    print(zoo.presets.PresetTable(chosen))
+        raise ConfigError(f"no preset has {' or '.join(config.words)} in its name")
+    print(chosen)
 
 
 if __name__ == "__main__":

@@ -49,20 +49,24 @@ from recipes.common.training.models import make_or_load_task
 class DataConfig:
     """Where the text comes from."""
 
-    train: list[str] = setting(["date_lines"], TRAIN_HELP)
-    validation: list[str] = setting([], "Text files or a data set; empty for the validation part of what train names.")
+    train: list[str] = setting(["date_lines"], TRAIN_HELP, offers="paths")
+    validation: list[str] = setting(
+        [], "Text files or a data set. Empty: the validation part of the data set that train names.", offers="paths"
+    )
     weights: list[float] = setting([], WEIGHTS_HELP)
-    unit: Literal["paragraph", "line"] = setting("paragraph", "What a text of a file is.", of_files=True)
-    words_per_text: int = setting(48, "Longer texts are cut into texts of so many words.", least=2, most=1 << 16)
-    on_error: Literal["raise", "skip"] = setting("raise", "At a line that is not UTF-8: stop, or skip and count it.")
+    unit: Literal["paragraph", "line"] = setting("paragraph", "Which part of a file is a text.", of_files=True)
+    words_per_text: int = setting(48, "Longer texts are cut into texts of this many words.", least=2, most=1 << 16)
+    on_error: Literal["raise", "skip"] = setting(
+        "raise", "What to do at a line that is not UTF-8: stop, or skip and count it."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class MaskingConfig:
     """What is hidden."""
 
-    rate: float = setting(0.15, "Share of the tokens to guess.", above=0, most=1)
-    whole_words: bool = setting(False, "Whether whole words are hidden.")
+    rate: float = setting(0.15, "Share of the tokens that the model must predict.", above=0, most=1)
+    whole_words: bool = setting(False, "Whether whole words are masked.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +74,7 @@ class MaskedTrainingConfig(EncoderTrainingConfig):
     """How the model is trained."""
 
     weights: Literal["average", "best"] = setting(
-        "average", "Which weights are kept: the average of the last epochs', or those of the best epoch."
+        "average", "Which weights are kept: the average over the last epochs, or those of the best epoch."
     )
 
 
@@ -78,7 +82,9 @@ class MaskedTrainingConfig(EncoderTrainingConfig):
 class MaskedLMConfig:
     """Trains an encoder to guess hidden tokens and exports it as a SavedModel that fills gaps in strings."""
 
-    run_folder: str = setting("runs/masked_lm", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/masked_lm", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     data: DataConfig = DataConfig()
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: EncoderModelConfig = EncoderModelConfig()

@@ -20,6 +20,7 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import open_parts
+from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.labelled_text import LABELLED, NO_LABEL, LabelledText, is_in_range, read_examples
 from recipes.common.data.relevance import Pair, pairs_of_groups, with_negatives
 from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
@@ -48,28 +49,30 @@ _DRAWN = 20
 class DataConfig:
     """Where queries and documents come from."""
 
-    train: list[str] = setting(["date_queries"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    train: list[str] = setting(
+        ["date_queries"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.", offers="paths"
+    )
+    validation: list[str] = validation_part()
+    test: list[str] = test_part()
     text_columns: list[str] = setting(
         ["1", "2"],
-        "Columns of query, relevant document and perhaps others that are not; numbers from 1 or names.",
+        "Columns of the query, of the relevant document and of any irrelevant ones, as numbers from 1 or names.",
         of_files=True,
     )
     label_column: str | None = setting(
-        None, "Column of the relevance, where rows are a query and any document; null where it is a relevant one."
+        None, "Column of the relevance, if a row has a query and any document. null: the document of a row is relevant."
     )
-    highest: float = setting(1.0, "The highest relevance; it is from 0 to it (label_column).", above=0)
+    highest: float = setting(1.0, "Highest relevance. Values go from 0 to it (label_column).", above=0)
     negatives: int = setting(
-        4, "Documents of other rows that are taken as not relevant for a query, where its row has none.", least=1
+        4, "Number of documents of other rows that are negatives of a query whose row has none.", least=1
     )
     negatives_from: Literal["both", "tfidf", "random"] = setting(
-        "both", "Whether these are drawn among the 50 that are nearest by TF-IDF, among all, or half of them each."
+        "both", "Where negatives are drawn from: the 50 nearest documents by TF-IDF, all documents, or half from each."
     )
     header: bool | None = setting(
-        None, "Whether tables begin with column names; null: no, but stop if it looks so.", of_files=True
+        None, "Whether the first row of a table has the column names. null: no, but stop if it looks so.", of_files=True
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,14 +80,16 @@ class RerankerConfig(EncoderModelConfig):
     """The architecture."""
 
     problem: Literal["binary", "regression"] = setting(
-        "binary", "Whether a document is relevant or not, or how much it is (label_column)."
+        "binary", "What is predicted: whether a document is relevant, or how relevant it is (label_column)."
     )
     pooling: Literal["first", "mean", "max", "last", "pooler"] | None = setting(
-        None, "Which vector stands for a pair; null: that of the classifier started from, else mean."
+        None,
+        "How token vectors become one vector of a pair. null: as in the classifier started from, or "
+        "mean for a new one.",
     )
     head_dropout: float | None = setting(
         None,
-        "Rate of the dropout before the last linear map; null: that of the classifier started from, else 0.1.",
+        "Dropout rate before the last linear map. null: that of the classifier started from, or 0.1 for a new one.",
         least=0,
         below=1,
     )
@@ -94,18 +99,24 @@ class RerankerConfig(EncoderModelConfig):
 class EvaluationConfig:
     """What is reordered: the documents that a first search finds for test queries, or those of labelled pairs."""
 
-    queries: str | None = setting(None, "Queries of a search: JSON lines with _id and text (BEIR), or a TSV.")
-    corpus: str | None = setting(None, "Documents likewise; a title stands before the text.")
-    relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.")
-    first_stage: str | None = setting(None, "A saved TextEmbedder that searches first; null for TF-IDF.")
-    candidates: int = setting(50, "How many of the documents that it finds are reordered.", least=2)
+    queries: str | None = setting(
+        None, "File with the queries of a search: JSON lines with _id and text (BEIR), or TSV.", offers="paths"
+    )
+    corpus: str | None = setting(
+        None, "File with the documents of the search, in the same form. A title is put before the text.", offers="paths"
+    )
+    relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.", offers="paths")
+    first_stage: str | None = setting(None, "A saved TextEmbedder for the first search. null: TF-IDF.", offers="paths")
+    candidates: int = setting(50, "Number of documents of the first search that are reordered.", least=2)
 
 
 @dataclasses.dataclass(frozen=True)
 class RerankConfig:
     """Trains a classifier of pairs to order documents for queries, and exports it as a SavedModel."""
 
-    run_folder: str = setting("runs/rerank", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/rerank", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     data: DataConfig = DataConfig()
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: RerankerConfig = RerankerConfig()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import recipes.serving.app
 import recipes.serving.http_server
+from recipes.command.extras import require_extra
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError
 from recipes.serving.limits import LOCAL_HOSTS, LimitsConfig
@@ -29,24 +30,30 @@ KEY_VARIABLE = "ZOO_API_KEY"
 class BatchingConfig:
     """How requests are put together."""
 
-    rows: int = setting(16, "Texts that a language model writes at the same time.", least=1)
-    steps: int = setting(8, "Tokens that each of them gets before others may join.", least=1)
-    prefill: int = setting(128, "Most tokens of prompts that are fed in between.", least=1)
-    batch: int = setting(32, "Most rows of a batch of other requests.", least=1)
-    state_bytes: int = setting(2**30, "Most bytes of the caches of texts that are being written.", least=0)
-    prefix_bytes: int = setting(2**28, "Most bytes of caches of prompts, for others with the same beginning.", least=0)
+    rows: int = setting(16, "Number of texts that a language model generates at the same time.", least=1)
+    steps: int = setting(8, "Number of tokens that each running text gets before other texts may join.", least=1)
+    prefill: int = setting(128, "Largest number of prompt tokens that are processed between two such steps.", least=1)
+    batch: int = setting(32, "Largest number of rows of a batch of other requests.", least=1)
+    state_bytes: int = setting(2**30, "Largest number of bytes of the caches of running texts.", least=0)
+    prefix_bytes: int = setting(
+        2**28,
+        "Largest number of bytes of cached prompts, which are reused for prompts with the same beginning.",
+        least=0,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class ServeConfig:
     """Serves exported models. With the environment variable ZOO_API_KEY requests must bring this key."""
 
-    models: str = setting(help="An export, a model's folder of versions, or a folder of such models.", words="first")
-    host: str = setting("127.0.0.1", "Address to listen at; others than this machine's own need a key.")
+    models: str = setting(
+        help="An export, a model's folder of versions, or a folder of such models.", words="first", offers="paths"
+    )
+    host: str = setting("127.0.0.1", "Address to listen at. An address other than this machine's own needs a key.")
     port: int = setting(8501, "Port of HTTP.", least=0, most=65535)
-    grpc_port: int | None = setting(None, "Port of gRPC, often 8500; null for none.", least=0, most=65535)
-    interval: float = setting(2.0, "Seconds between two looks for new versions.", above=0)
-    drain: float = setting(30.0, "Seconds that requests have to end after SIGTERM.", above=0)
+    grpc_port: int | None = setting(None, "Port of gRPC, often 8500. null: no gRPC.", least=0, most=65535)
+    interval: float = setting(2.0, "Seconds between two checks for new versions.", above=0)
+    drain: float = setting(30.0, "Seconds that running requests have to finish after SIGTERM.", above=0)
     batching: BatchingConfig = setting(BatchingConfig())
     limits: LimitsConfig = setting(LimitsConfig())
 
@@ -67,19 +74,14 @@ def main(config: ServeConfig) -> None:
         )
     if not find_versions(Path(config.models)):
         raise ConfigError(f"models must be a folder with exported models, got {config.models!r}, which holds none")
+    require_extra("serve", "Serving")
     http_server = recipes.serving.http_server
-    try:
-        make_app, listen = recipes.serving.app.make_app, http_server.listen
-    except ImportError as error:
-        raise ConfigError(
-            f'serving needs the extra serve: pip install -e ".[serve]" ({error.name} is missing)'
-        ) from error
-    listener = listen(config.host, config.port)
+    listener = http_server.listen(config.host, config.port)
     if config.grpc_port is not None:
-        listen(config.host, config.grpc_port).close()
+        http_server.listen(config.host, config.grpc_port).close()
     set_up_logs()
     http_server.allow_many_connections()
-    app = make_app(
+    app = recipes.serving.app.make_app(
         Path(config.models),
         config.limits,
         dataclasses.asdict(config.batching),

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import TextPair, open_parts
+from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
 from recipes.common.evaluation.text_metrics import rouge
 from recipes.common.finish import decoded, finish
@@ -40,42 +41,55 @@ from recipes.translate import (
 class DataConfig:
     """Where the texts come from."""
 
-    train: list[str] = setting(["date_notes"], "JSON-lines, TSV or CSV files (or .gz), or the name of a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    train: list[str] = setting(
+        ["date_notes"], "JSON-lines, TSV or CSV files (or .gz), or the name of a data set.", offers="paths"
+    )
+    validation: list[str] = validation_part()
+    test: list[str] = test_part()
     keys: list[str] = setting(
-        ["source", "target"], "Keys, or columns, of text and summary; either may be a list.", of_files=True
+        ["source", "target"], "Keys or columns of text and summary. Either may be a list.", of_files=True
     )
     header: bool | None = setting(
         None,
-        "Whether tables begin with column names; null: if keys are names, and stop if it looks so and they are not.",
+        "Whether the first row of a table has the column names. null: yes if keys are names; "
+        "otherwise no, but stop if it looks so.",
         of_files=True,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
     max_text_length: int = setting(
-        128, "Longest text in tokens, end token included; longer ones are dropped, counted.", least=2, most=1 << 16
+        128,
+        "Largest number of tokens of a text, including the end token. Longer texts are dropped and counted.",
+        least=2,
+        most=1 << 16,
     )
-    max_summary_length: int = setting(32, "Longest summary likewise.", least=2, most=1 << 16)
+    max_summary_length: int = setting(
+        32,
+        "Largest number of tokens of a summary, including the end token. Longer summaries are dropped and counted.",
+        least=2,
+        most=1 << 16,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class SummaryTokenizerConfig(JointTokenizerConfig):
     """The tokenizer, trained on texts and summaries."""
 
-    vocabulary_size: int = setting(300, "Most tokens, special ones included.")
+    vocabulary_size: int = setting(300, "Largest number of tokens in the vocabulary, including special tokens.")
 
 
 @dataclasses.dataclass(frozen=True)
 class SummarizeConfig:
     """Trains an encoder-decoder to summarize and exports it as a SavedModel from strings to strings."""
 
-    run_folder: str = setting("runs/summarize", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/summarize", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     data: DataConfig = DataConfig()
     tokenizer: SummaryTokenizerConfig = SummaryTokenizerConfig()
     model: Seq2SeqModelConfig = Seq2SeqModelConfig()
     training: Seq2SeqTrainingConfig = Seq2SeqTrainingConfig()
     sampler: dict[str, Any] | None = setting(
-        None, "How test texts and the export are decoded; null: as the model says, else greedily.", harmless=True
+        None, "Sampler for test texts and the export. null: the default of the model, or greedy.", harmless=True
     )
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 

@@ -27,6 +27,7 @@ import zoo
 from recipes.common.charts import plot_confusion
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import is_name, open_parts
+from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.labelled_text import require_known_labels, unknown_labels
 from recipes.common.data.spanned_text import SPANNED, SpannedText, read_spanned, span_errors, span_scores, with_tags
 from recipes.common.data.tagged_words import TAGGED, TaggedWords, read_tagged
@@ -49,23 +50,27 @@ class DataConfig:
     """Where the sentences come from."""
 
     train: list[str] = setting(
-        ["date_parts"], "CoNLL or CoNLL-U files, JSON lines with spans (or .gz), or the name of a data set."
+        ["date_parts"],
+        "CoNLL or CoNLL-U files, JSON lines with spans (or .gz), or the name of a data set.",
+        offers="paths",
     )
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    validation: list[str] = validation_part()
+    test: list[str] = test_part()
     word_column: int = setting(1, "Number of the column of the word, from 1.", least=1, of_files=True)
     tag_column: int = setting(2, "Number of the column of the tag, from 1.", least=1, of_files=True)
     split: Literal["punctuation", "space", "kinds"] = setting(
-        "punctuation", "Where raw texts are split into words; kinds: also between letters and digits."
+        "punctuation", "Where raw texts are split into words. kinds: also between letters and digits."
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed line: stop, or skip and count the sentence.")
+    on_error: Literal["raise", "skip"] = setting(
+        "raise", "What to do at a malformed line: stop, or skip and count the sentence."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class TagConfig:
     """Trains a tagger of words and exports it as a SavedModel that tags strings."""
 
-    run_folder: str = setting("runs/tag", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting("runs/tag", "Folder of the run. The same command resumes the run in it.", offers="paths")
     data: DataConfig = DataConfig()
     tokenizer: EncoderTokenizerConfig = EncoderTokenizerConfig()
     model: WindowedModelConfig = WindowedModelConfig()

@@ -23,6 +23,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import TextPair, open_parts
+from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.errors import ConfigError, shown
 from recipes.common.evaluation.text_metrics import scores_by_language, translation_scores
@@ -31,34 +32,43 @@ from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import language_tokens_of, make_sampler
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
-from recipes.common.training.optimizers import OPTIMIZER_HELP, SCHEDULE_HELP
+from recipes.common.training.optimizers import OPTIMIZER_HELP, OPTIMIZERS, SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.tokenizers import TokenizerConfig
+
+OUTPUT_COLUMNS = ("source", "output", "reference")
 
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """Where the text comes from."""
 
-    train: list[str] = setting(["dates"], "Two aligned files, one TSV, CSV or JSON-lines file (or .gz), or a data set.")
-    validation: list[str] = setting([], "Likewise; empty for the validation part of the data set that train names.")
-    test: list[str] = setting([], "Likewise; empty for the test part of the data set, or else the validation part.")
+    train: list[str] = setting(
+        ["dates"], "Two aligned files, one TSV, CSV or JSON-lines file (or .gz), or a data set.", offers="paths"
+    )
+    validation: list[str] = validation_part()
+    test: list[str] = test_part()
     columns: int = setting(
-        2, "Columns of a TSV or CSV file; the first two are source and target.", least=2, most=10**6, of_files=True
+        2, "Columns of a TSV or CSV file. The first two are source and target.", least=2, most=10**6, of_files=True
     )
     keys: list[str] = setting(
         ["source", "target"], "Keys of source and target in JSON lines, or names in the header.", of_files=True
     )
     header: bool | None = setting(
-        None, "Whether tables begin with column names; null: no, but stop if it looks so.", of_files=True
+        None, "Whether the first row of a table has the column names. null: no, but stop if it looks so.", of_files=True
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "At a malformed row: stop, or skip and count it.")
+    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
     max_length: int = setting(
-        128, "Longest sentence in tokens, end token included; longer ones are dropped, counted.", least=2, most=1 << 16
+        128,
+        "Largest number of tokens of a sentence, including the end token. Longer sentences are dropped and counted.",
+        least=2,
+        most=1 << 16,
     )
     target_language: str | None = setting(
-        None, "Two-letter code; with it BLEU of tokenised, lower-cased text is reported too."
+        None, "Two-letter code of the target language. With it, BLEU of tokenised lower-cased text is also reported."
     )
-    language_tokens: list[str] = setting([], "Tokens of which each source begins with one, which names its target.")
+    language_tokens: list[str] = setting(
+        [], "Each source begins with one of these tokens, which names the language of its target."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,7 +76,7 @@ class JointTokenizerConfig(TokenizerConfig):
     """The tokenizer, trained on both sides of the training data."""
 
     kind: Literal["bpe", "unigram"] = setting("bpe", "Kind of SentencePiece model.")
-    vocabulary_size: int = setting(110, "Most tokens, special ones included.")
+    vocabulary_size: int = setting(110, "Largest number of tokens in the vocabulary, including special tokens.")
     split_digits: bool = setting(True, "Whether each digit is a token of its own.")
 
 
@@ -74,11 +84,13 @@ class JointTokenizerConfig(TokenizerConfig):
 class Seq2SeqModelConfig(ModelConfig):
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
-    preset: str = setting("transformer_tiny", "A name of zoo.list_presets(), for a new model.")
+    preset: str = setting(
+        "transformer_tiny", "Name of the preset of a new model, one of zoo.list_presets().", offers="presets"
+    )
     options: dict[str, Any] | None = setting(
         None,
-        "Choices that differ from the preset; null: 2 layers, dropout 0.1, with this preset; of a saved model dropout, "
-        "max_length.",
+        "Choices that differ from the preset. null: 2 layers and dropout 0.1, for the default preset. "
+        "A saved model takes dropout and max_length.",
         stands_for={"num_layers": 2, "dropout": 0.1},
         beside=("preset", "start_from"),
     )
@@ -89,31 +101,41 @@ class Seq2SeqTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
     # which does not depend on how long the training is: a resumed run may be longer
-    schedule: str = setting("inverse_square_root", SCHEDULE_HELP)
-    optimizer: str = setting("adam", OPTIMIZER_HELP)
-    learning_rate: float = setting(0.002, "Peak of the learning rate.")
-    warmup_steps: float = setting(300, "Updates up to the peak; below 1 their share of all updates.")
+    schedule: str = setting("inverse_square_root", SCHEDULE_HELP, offers=SCHEDULE_NAMES)
+    optimizer: str = setting("adam", OPTIMIZER_HELP, offers=OPTIMIZERS)
+    learning_rate: float = setting(0.002, "Peak learning rate, after the warm-up.")
+    warmup_steps: float = setting(
+        300, "Number of updates of the warm-up. A value below 1 is their share of all updates."
+    )
     beta_2: float = setting(0.98, "Adam's second decay rate.")
     epsilon: float = setting(1e-9, "Adam's epsilon.")
-    clip_norm: float | None = setting(None, "Norm that the whole gradient is clipped to.")
+    clip_norm: float | None = setting(None, "Largest norm of the whole gradient. Gradients are clipped to it.")
     tokens_per_batch: int = setting(
-        4096, "Tokens of a batch: source and target together, padding included.", least=2, most=1 << 20
+        4096, "Number of tokens per batch: source and target together, including padding.", least=2, most=1 << 20
     )
-    number_of_buckets: int = setting(6, "Most distinct lengths that texts are padded to.", least=1, most=1024)
-    label_smoothing: float = setting(0.1, "Probability mass spread over the vocabulary.", least=0, below=1)
-    samples: int = setting(4, "Texts whose outputs are shown at every validation.", harmless=True, least=0, most=1000)
+    number_of_buckets: int = setting(
+        6, "Largest number of different lengths that texts are padded to.", least=1, most=1024
+    )
+    label_smoothing: float = setting(
+        0.1, "Probability mass that label smoothing spreads over the vocabulary.", least=0, below=1
+    )
+    samples: int = setting(
+        4, "Number of texts whose outputs are shown at every validation.", harmless=True, least=0, most=1000
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class TranslateConfig:
     """Trains an encoder-decoder on parallel text and exports it as a SavedModel from strings to strings."""
 
-    run_folder: str = setting("runs/dates", "Folder of the run; the same command resumes what it holds.")
+    run_folder: str = setting(
+        "runs/dates", "Folder of the run. The same command resumes the run in it.", offers="paths"
+    )
     data: DataConfig = DataConfig()
     tokenizer: JointTokenizerConfig = JointTokenizerConfig()
     model: Seq2SeqModelConfig = Seq2SeqModelConfig()
     training: Seq2SeqTrainingConfig = Seq2SeqTrainingConfig()
-    sampler: dict[str, Any] = setting({"name": "greedy"}, "How test texts and the export are decoded.", harmless=True)
+    sampler: dict[str, Any] = setting({"name": "greedy"}, "Sampler for test texts and the export.", harmless=True)
     export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
 
 
@@ -244,7 +266,9 @@ def train_seq2seq(
 
     def samples() -> list[str]:
         outputs = model.generate([pair.source for pair in shown], jit_compile=False)
-        return [f"{pair.source}\n  -> {out}\n   ({pair.target})" for pair, out in zip(shown, outputs, strict=True)]
+        return [
+            f"{pair.source}\n  -> {out}\n  (reference: {pair.target})" for pair, out in zip(shown, outputs, strict=True)
+        ]
 
     seconds = train(
         model,
@@ -252,7 +276,7 @@ def train_seq2seq(
         config,
         batches,
         held_out.dataset,
-        curves={"training, smoothed": "loss", "training": "nll", "validation": "val_nll"},
+        curves={"training, with label smoothing": "loss", "training": "nll", "validation": "val_nll"},
         monitor="val_nll",
         samples=samples if shown else None,
     )
@@ -300,8 +324,8 @@ def pairs_that_fit(model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], count: int) 
 
 
 def write_outputs(run: RunFolder, sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> None:
-    """Writes texts, what the model made of them and the right answers to `samples/test.tsv`, a line each."""
-    rows = zip(sources, outputs, references, strict=True)
+    """Writes texts, what the model made of them and the right answers to `samples/test.tsv`, below their names."""
+    rows = [OUTPUT_COLUMNS, *zip(sources, outputs, references, strict=True)]
     lines = ("\t".join(" ".join(text.split()) for text in row) + "\n" for row in rows)
     run.write_text("samples/test.tsv", "".join(lines))
 
@@ -312,23 +336,14 @@ def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:
     if position is not None and position.acts_on_embeddings():
         encoding = position(np.arange(min(100, model.backbone.config.max_length)))
         zoo.inspect.plot_position_encoding(np.asarray(encoding, "float32"), run.plots / "positions.png")
-    tokenizer = model.tokenizer
-    output = model.generate(source, jit_compile=False, truncate=True)
-    # a text may have more tokens than the model wrote it with
-    inputs, labels, _ = model.preprocessor.replace(truncate=True).training_batch([source], [output])
-    attention = model.backbone.attention_weights(inputs)
-    cross_attention = attention.get("cross")
-    if not cross_attention:
+    found = model.inspect(source, lens=False, gradients=False)
+    if found.cross_attention is None:
         return
-    tokens = [
-        [tokenizer.id_to_token(int(token_id)).replace("\u2581", " ") for token_id in np.asarray(ids)[0]]
-        for ids in (labels, inputs["encoder_token_ids"])
-    ]
-    weights = np.asarray(cross_attention[-1], "float32")[0]
     title = "Cross-attention of the last block, mean over heads"
-    if "encoder" not in attention:
+    if found.attention is None:
         title = "Alignment: what the decoder attends to"  # a recurrent model has neither blocks nor heads
-    zoo.inspect.plot_attention(np.mean(weights, axis=0), *tokens, run.plots / "cross_attention.png", title=title)
+    tokens = (found.targets, found.source_tokens)
+    zoo.inspect.plot_attention(found.alignment, *tokens, run.plots / "cross_attention.png", title=title)
 
 
 if __name__ == "__main__":

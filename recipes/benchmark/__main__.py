@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from recipes.common.config import run_recipe
+from recipes.common.config import PROGRAM, run_recipe
 
 BENCHMARKS = {
     "comparison": "training, inference and generation compared with KerasHub and Transformers, and with the machine",
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "corpora": "prepared corpora: formats, batches beside those of Grain, preparing beside other tools, memory",
     "distribution": "training on several devices compared with one: weights after 20 updates, tokens per second",
     "serving": "a server of exported models under load: latency, throughput, wrong answers, memory",
+    "inspection_page": "the page of an inspection: size, and time until a browser has drawn another layer or head",
     "layers": "growth of layers with the length, and attention compared with that of Keras and KerasHub",
 }
 
@@ -28,7 +29,8 @@ def main() -> None:
     if len(sys.argv) < 2 or sys.argv[1] not in BENCHMARKS:
         wanted = f"there is no benchmark {sys.argv[1]!r}\n" if len(sys.argv) > 1 and sys.argv[1][:1] != "-" else ""
         names = "\n".join(f"  {name:16s} {what}" for name, what in BENCHMARKS.items())
-        print(f"{wanted}python -m recipes.benchmark <name> [--key value ...]\n{names}", file=sys.stderr)
+        program = PROGRAM.get().format("benchmark")
+        print(f"{wanted}{program} <name> [--key value ...]\n{names}", file=sys.stderr)
         raise SystemExit(2 if wanted else 0)
     name = sys.argv[1]
     module = importlib.import_module(f"recipes.benchmark.{name}")

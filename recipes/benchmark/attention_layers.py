@@ -33,12 +33,12 @@ class AttentionConfig:
     """Sizes for the comparison of attention layers."""
 
     lengths: list[int] = setting([128, 256, 512, 1024, 2048, 4096, 8192], "Numbers of positions.", least=1)
-    batch_size: int = setting(1, "Sequences of a batch.", least=1)
-    width: int = setting(256, "Features of a position.", least=1)
-    num_heads: int = setting(4, "Query heads.", least=1)
-    num_key_value_heads: int = setting(2, "Key-value heads of the grouped layers.", least=1)
+    batch_size: int = setting(1, "Number of sequences per batch.", least=1)
+    width: int = setting(256, "Number of features per position.", least=1)
+    num_heads: int = setting(4, "Number of query heads.", least=1)
+    num_key_value_heads: int = setting(2, "Number of key-value heads of the grouped layers.", least=1)
     memory_from: int = setting(2048, "Least length whose memory is measured.", least=1)
-    rounds: int = setting(5, "Turns of each layer and length.", least=1)
+    rounds: int = setting(5, "Number of turns of each layer and length.", least=1)
 
 
 def make_function(

@@ -24,6 +24,7 @@ from recipes.benchmark.step_data import write_results
 from recipes.benchmark.works import WORKS, Work
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, errors_of
+from recipes.common.output_file import check_output_file
 
 LIBRARIES = ("zoo", "keras_hub", "transformers")
 # what each library is tried in
@@ -40,11 +41,15 @@ class Config:
     """Compares this library with KerasHub and Transformers."""
 
     works: list[str] = setting(list(WORKS), f"What to measure: {', '.join(WORKS)}.")
-    libraries: list[str] = setting(list(LIBRARIES), "Libraries to compare; the first is the one compared.")
-    rounds: int = setting(5, "Turns of each library.", least=1)
-    seconds: float = setting(2.0, "Seconds of a turn, at least; one call if that takes longer.", above=0)
-    transformers_python: str = setting(sys.executable, "Python that has Transformers and PyTorch.")
-    output: str = setting("runs/benchmark/comparison.json", "File for the figures; a picture of the same name.")
+    libraries: list[str] = setting(list(LIBRARIES), "Libraries to compare. The others are compared with the first one.")
+    rounds: int = setting(5, "Number of turns of each library.", least=1)
+    seconds: float = setting(2.0, "Least number of seconds of a turn. A turn has at least one call.", above=0)
+    transformers_python: str = setting(
+        sys.executable, "Python interpreter that has Transformers and PyTorch.", offers="paths"
+    )
+    output: str = setting(
+        "runs/benchmark/comparison.json", "File for the figures; a picture of the same name.", offers="paths"
+    )
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -59,6 +64,7 @@ def main(config: Config) -> dict[str, Any]:
     Raises:
         ConfigError: If there is no such work, library or Python, or none of the libraries is installed.
     """
+    check_output_file(config.output)
     for name, known in (("works", WORKS), ("libraries", LIBRARIES)):
         unknown = [value for value in getattr(config, name) if value not in known]
         if unknown or not getattr(config, name):

@@ -26,11 +26,12 @@ import zoo
 from recipes import prepare_text
 from recipes.benchmark.peak_memory import peak_memory
 from recipes.benchmark.step_data import write_results
+from recipes.command.extras import import_extra
 from recipes.common import batching
 from recipes.common.config import setting
 from recipes.common.corpus.shards import Corpus, write_shard
-from recipes.common.corpus.sources import import_extra
 from recipes.common.errors import DataError
+from recipes.common.output_file import check_output_file
 
 PARTS = ("formats", "batches", "preparing", "memory")
 _READ_AT_ONCE, _STEP_SECONDS = 32, 0.005
@@ -43,15 +44,17 @@ class Config:
     """Times the formats of shards, the batches of a corpus and its preparation, and measures the memory of that."""
 
     parts: list[str] = setting(list(PARTS), f"Some of {', '.join(PARTS)}.")
-    data: str = setting("", "Folder with tokenizers/ and gutenberg/; empty: that of ZOO_DATA.")
-    rows: int = setting(20_000, "Rows of formats and batches.", least=64)
-    length: int = setting(1024, "Tokens of a row.", least=1)
-    batches: int = setting(300, "Batches that are timed.", least=1)
+    data: str = setting("", "Folder with tokenizers/ and gutenberg/; empty: that of ZOO_DATA.", offers="paths")
+    rows: int = setting(20_000, "Number of rows of the parts formats and batches.", least=64)
+    length: int = setting(1024, "Number of tokens of a row.", least=1)
+    batches: int = setting(300, "Number of batches that are timed.", least=1)
     megabytes: int = setting(32, "Real text that is prepared.", least=1)
     sizes: list[int] = setting([125, 250, 500, 1000], "Generated text whose preparation needs memory, in megabytes.")
-    copies: int = setting(1, "How often each document of it occurs; copies are compared, not tokenized.", least=1)
-    folder: str | None = setting(None, "Where files are made; null for the usual place of temporary ones.")
-    output: str = setting("runs/benchmark/corpora.json", "File for the figures.")
+    copies: int = setting(1, "How often each generated document occurs. Copies are compared, not tokenized.", least=1)
+    folder: str | None = setting(
+        None, "Folder for the files. null: the usual folder of temporary files.", offers="paths"
+    )
+    output: str = setting("runs/benchmark/corpora.json", "File for the figures.", offers="paths")
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -63,6 +66,7 @@ def main(config: Config) -> dict[str, Any]:
     Returns:
         The figures of each part, by name.
     """
+    check_output_file(config.output)
     data = Path(config.data or os.environ.get("ZOO_DATA", ""))
     if not (data / "tokenizers").is_dir():
         given = f"; {data} does not" if data.name else ""

@@ -9,7 +9,6 @@ two, each on a core of its own. All devices are those of this machine's processo
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import os
 import statistics
@@ -23,8 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recipes.benchmark.step_data import write_results
+from recipes.command.extras import require_extra
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, RecipeError
+from recipes.common.output_file import check_output_file
 
 PARTS = ("equality", "scaling")
 SHAPES = ("decoder", "encoder", "encoder_decoder")
@@ -71,7 +72,7 @@ class Config:
     texts: int = setting(75, "Texts of equality, of which 8 are a batch; there are two epochs.", least=1)
     updates: int = setting(20, "Updates of scaling that are timed.", least=1)
     rounds: int = setting(3, "Turns of scaling.", least=1)
-    output: str = setting("runs/benchmark/distribution.json", "File for the figures.")
+    output: str = setting("runs/benchmark/distribution.json", "File for the figures.", offers="paths")
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -87,12 +88,13 @@ def main(config: Config) -> dict[str, Any]:
         ConfigError: If a part, model or way is unknown, or JAX is not installed.
         RecipeError: If a training fails.
     """
+    check_output_file(config.output)
     for key, given, known in (("parts", config.parts, PARTS), ("models", config.models, _COLUMNS)):
         _check(key, given, known)
     _check("ways", config.ways, WAYS)
     is_needed = "scaling" in config.parts or any(WAYS[way].backend == "jax" for way in config.ways)
-    if is_needed and importlib.util.find_spec("jax") is None:
-        raise ConfigError("JAX must be installed for several processes and for data and model: pip install 'jax[cpu]'")
+    if is_needed:
+        require_extra("jax", "Training in several processes, or on data and model,")
     results: dict[str, Any] = {"config": dataclasses.asdict(config)}
     functions = {"equality": equality, "scaling": scaling}
     with tempfile.TemporaryDirectory() as folder:

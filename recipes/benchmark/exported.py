@@ -32,18 +32,20 @@ from recipes.common.saved_models import load_task, make_sampler
 class Config:
     """Measures generation by a SavedModel against that in Python."""
 
-    texts: str = setting(help="Text file with a prompt or source per line.")
+    texts: str = setting(help="Text file with a prompt or source per line.", offers="paths")
     model: str | None = setting(
-        None, "Folder of a run or directory of a saved model that writes text; null for random weights."
+        None, "Folder of a run or directory of a saved model that writes text; null for random weights.", offers="paths"
     )
-    preset: str | None = setting(None, "Name of the architecture whose random weights are used where model is null.")
-    vocabulary_size: int = setting(2000, "Tokens of a model with random weights, at most.", above=0)
-    beams: list[int] = setting([1, 4], "Beams of the search; one is a greedy search.", least=1)
-    batch_sizes: list[int] = setting([1, 8], "Texts of a call.", least=1)
-    max_new_tokens: int = setting(64, "Tokens to generate of each text.", above=0)
-    jit_compile: bool = setting(False, "Whether XLA compiles both.")
-    rounds: int = setting(5, "Turns, one after the other; medians are reported.", above=0)
-    folder: str = setting("runs/benchmark/exported", "Folder for the table.")
+    preset: str | None = setting(
+        None, "Name of the architecture whose random weights are used where model is null.", offers="presets"
+    )
+    vocabulary_size: int = setting(2000, "Largest vocabulary of a model with random weights.", above=0)
+    beams: list[int] = setting([1, 4], "Number of beams. 1 is greedy search.", least=1)
+    batch_sizes: list[int] = setting([1, 8], "Numbers of texts per call.", least=1)
+    max_new_tokens: int = setting(64, "Number of tokens to generate for each text.", above=0)
+    jit_compile: bool = setting(False, "Whether XLA compiles the model and the export.")
+    rounds: int = setting(5, "Number of turns, one after the other. Medians are reported.", above=0)
+    folder: str = setting("runs/benchmark/exported", "Folder for the table.", offers="paths")
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.preset is None):

@@ -24,6 +24,7 @@ import zoo
 from recipes.benchmark.step_data import write_results
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
+from recipes.common.output_file import check_output_file
 from recipes.common.saved_models import load_task
 
 _BATCH_SIZES = (1, 32)
@@ -86,16 +87,18 @@ json.dump({"start": start, "milliseconds": milliseconds, "result": result}, open
 class Config:
     """Measures a model in the formats of several runtimes."""
 
-    model: str = setting(help="Folder of a run or directory of a saved model.")
-    texts: str = setting(help="Text file with a text, prompt or source per line; at least 32.")
+    model: str = setting(help="Folder of a run or directory of a saved model.", offers="paths")
+    texts: str = setting(help="Text file with a text, prompt or source per line; at least 32.", offers="paths")
     formats: list[str] = setting(
-        ["tf_saved_model", "onnx", "litert", "openvino"], "Among tf_saved_model, onnx, litert and openvino."
+        ["tf_saved_model", "onnx", "litert", "openvino"], "Formats to measure: tf_saved_model, onnx, litert, openvino."
     )
-    weights: list[str] = setting(["float32", "int8"], "Among float32 and int8.")
-    max_new_tokens: int = setting(32, "Tokens to generate of each text, of a model that writes.", above=0)
-    threads: int = setting(1, "Threads of a call.", above=0)
-    rounds: int = setting(9, "Calls that are timed; medians are reported.", above=0)
-    output: str = setting("runs/benchmark/formats.json", "File for the figures.")
+    weights: list[str] = setting(["float32", "int8"], "Types of weights to measure: float32, int8.")
+    max_new_tokens: int = setting(
+        32, "Number of tokens to generate for each text, if the model generates text.", above=0
+    )
+    threads: int = setting(1, "Number of threads per call.", above=0)
+    rounds: int = setting(9, "Number of calls that are timed. Medians are reported.", above=0)
+    output: str = setting("runs/benchmark/formats.json", "File for the figures.", offers="paths")
 
 
 def main(config: Config) -> list[dict[str, Any]]:
@@ -111,6 +114,7 @@ def main(config: Config) -> list[dict[str, Any]]:
     Raises:
         ConfigError: If a format is not known, or there are too few texts.
     """
+    check_output_file(config.output)
     unknown = [name for name in config.formats if name not in zoo.export.FORMATS]
     if unknown:
         raise ConfigError(f"formats must be among {', '.join(zoo.export.FORMATS)}, got {unknown}")

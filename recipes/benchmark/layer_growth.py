@@ -36,15 +36,15 @@ class GrowthConfig:
 
     lengths: list[int] = setting([512, 1024, 2048, 4096, 8192, 16384, 32768], "Numbers of positions.", least=1)
     kinds: list[str] = setting(list(COMPLEXITIES), "Kinds of layers.")
-    width: int = setting(256, "Features of a position.", least=1)
+    width: int = setting(256, "Number of features per position.", least=1)
     num_heads: int = setting(4, "Heads of the attentions.", least=1)
     window: int = setting(64, "Positions to each side that restricted self-attention sees.", least=1)
-    kernel_size: int = setting(3, "Positions that a convolution sees.", least=1)
+    kernel_size: int = setting(3, "Kernel size of the convolution, in positions.", least=1)
     fit_from: int = setting(2048, "Least length that the fit of the exponents uses.", least=1)
     longest_call: float = setting(
         20.0, "Seconds of processor time: lengths at which a call might take longer are left out."
     )
-    rounds: int = setting(3, "Turns of each layer and length.", least=1)
+    rounds: int = setting(3, "Number of turns of each layer and length.", least=1)
 
 
 def make_layer(kind: str, config: GrowthConfig) -> keras.layers.Layer:

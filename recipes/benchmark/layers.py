@@ -31,7 +31,7 @@ class Config:
     parts: list[str] = setting(list(PARTS), "What to measure: growth, attention or both.")
     growth: GrowthConfig = GrowthConfig()
     attention: AttentionConfig = AttentionConfig()
-    folder: str = setting("runs/benchmark/layers", "Folder for the results.")
+    folder: str = setting("runs/benchmark/layers", "Folder for the results.", offers="paths")
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.parts) - set(PARTS))

@@ -42,9 +42,9 @@ FORMS = {
 class Config:
     """Measures how much time and memory loading a model takes."""
 
-    preset: str = setting("bert_base_uncased", "Name of the architecture.")
+    preset: str = setting("bert_base_uncased", "Name of the architecture.", offers="presets")
     forms: list[str] = setting(list(FORMS), f"Forms of the files: {', '.join(FORMS)}.")
-    folder: str = setting("runs/benchmark/loading", "Folder for the results.")
+    folder: str = setting("runs/benchmark/loading", "Folder for the results.", offers="paths")
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.forms) - set(FORMS))

@@ -23,6 +23,7 @@ from recipes.benchmark.steps import traced_step
 from recipes.benchmark.works import WORKS
 from recipes.common.config import setting
 from recipes.common.errors import errors_of
+from recipes.common.output_file import check_output_file
 
 # library, and what its `make` is given
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -37,14 +38,14 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 class Config:
     """Measures the memory of training and of long inputs."""
 
-    vocabulary_sizes: list[int] = setting([8192, 50257], "Sizes of vocabularies to train with.", least=1)
-    batch_size: int = setting(8, "Rows of a batch to train with.", least=1)
-    length: int = setting(256, "Tokens of such a row.", least=1)
+    vocabulary_sizes: list[int] = setting([8192, 50257], "Vocabulary sizes to train with.", least=1)
+    batch_size: int = setting(8, "Number of rows of a training batch.", least=1)
+    length: int = setting(256, "Number of tokens of a training row.", least=1)
     dtype: str = setting("float32", "Dtype policy of training.")
-    rounds: int = setting(3, "Turns of each way of training.", least=1)
-    long_lengths: list[int] = setting([4096, 8192, 16384, 32768], "Tokens of a text to read.", least=1)
-    window: int = setting(512, "Tokens that one of it attends to, itself included.", least=1)
-    output: str = setting("runs/benchmark/memory.json", "File for the figures.")
+    rounds: int = setting(3, "Number of turns of each way of training.", least=1)
+    long_lengths: list[int] = setting([4096, 8192, 16384, 32768], "Numbers of tokens of the long texts.", least=1)
+    window: int = setting(512, "Number of tokens that a token attends to, including itself.", least=1)
+    output: str = setting("runs/benchmark/memory.json", "File for the figures.", offers="paths")
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -59,6 +60,7 @@ def main(config: Config) -> dict[str, Any]:
     Raises:
         ConfigError: If there is no such dtype policy.
     """
+    check_output_file(config.output)
     with errors_of("dtype"):
         keras.DTypePolicy(config.dtype)
     results: dict[str, Any] = {"training": [], "reading": []}

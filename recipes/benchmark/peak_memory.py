@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from recipes.common.errors import RecipeError
-
 _MARK = "peak memory: "
 
 
@@ -41,6 +39,9 @@ def peak_memory(make: str, **arguments: Any) -> int:
     done = subprocess.run(command, capture_output=True, text=True)
     found = [line for line in done.stdout.splitlines() if line.startswith(_MARK)]
     if done.returncode or not found:
+        # here, because the Python of another library, which measures with this file, has no packages of recipes
+        from recipes.common.errors import RecipeError
+
         raise RecipeError(
             f"the process that measures the memory of {make} with {arguments} ended with code {done.returncode}: "
             f"{done.stderr.strip()[-500:]}"

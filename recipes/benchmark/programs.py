@@ -33,11 +33,15 @@ class Config:
     """Counts operations, bytes and kernels of compiled training steps."""
 
     presets: list[str] = setting(["gpt2_small", "transformer_base"], "Names of decoders and encoder-decoders.")
-    batch_size: int = setting(8, "Rows.", above=0)
-    length: int = setting(1024, "Tokens of a row, of an encoder-decoder on each side.", above=0)
-    operations_per_second: float = setting(989e12, "Of the accelerator: 989e12 is an H100 in bfloat16.", above=0)
-    bytes_per_second: float = setting(3.35e12, "Of the accelerator's memory: 3.35e12 is an H100.", above=0)
-    folder: str = setting("runs/benchmark/programs", "Folder for the table.")
+    batch_size: int = setting(8, "Number of rows per batch.", above=0)
+    length: int = setting(1024, "Number of tokens of a row. An encoder-decoder has as many on each side.", above=0)
+    operations_per_second: float = setting(
+        989e12, "Operations per second of the accelerator. An H100 has 989e12 in bfloat16.", above=0
+    )
+    bytes_per_second: float = setting(
+        3.35e12, "Bytes per second of the memory of the accelerator. An H100 has 3.35e12.", above=0
+    )
+    folder: str = setting("runs/benchmark/programs", "Folder for the table.", offers="paths")
 
 
 def main(config: Config) -> list[dict[str, Any]]:

@@ -30,14 +30,16 @@ class Config:
     """Measures generation with prompt lookup against one token at a time."""
 
     model: str | None = setting(
-        None, "Folder of a run or directory of a saved language model; null for random weights."
+        None, "Folder of a run or directory of a saved language model; null for random weights.", offers="paths"
     )
-    prompts: str | None = setting(None, "Text file with a prompt per line, for a saved model.")
-    preset: str = setting("gpt2_small", "Name of the architecture whose random weights are used where model is null.")
-    lookaheads: list[int] = setting([2, 4, 8], "Tokens that are proposed at a time.", least=1)
-    max_new_tokens: int = setting(200, "Tokens to generate.", above=0)
-    rounds: int = setting(3, "Turns, one after the other; medians are reported.", above=0)
-    folder: str = setting("runs/benchmark/prompt_lookup", "Folder for the table.")
+    prompts: str | None = setting(None, "Text file with a prompt per line, for a saved model.", offers="paths")
+    preset: str = setting(
+        "gpt2_small", "Name of the architecture whose random weights are used where model is null.", offers="presets"
+    )
+    lookaheads: list[int] = setting([2, 4, 8], "Numbers of tokens that are proposed at a time.", least=1)
+    max_new_tokens: int = setting(200, "Number of tokens to generate.", above=0)
+    rounds: int = setting(3, "Number of turns, one after the other. Medians are reported.", above=0)
+    folder: str = setting("runs/benchmark/prompt_lookup", "Folder for the table.", offers="paths")
 
     def __post_init__(self) -> None:
         if (self.model is None) != (self.prompts is None):

@@ -18,20 +18,21 @@ from recipes.benchmark.step_data import make_batch, symbolic_inputs, write_resul
 from recipes.benchmark.timing import median_ratio, time_in_turn
 from recipes.common.config import setting
 from recipes.common.errors import errors_of
+from recipes.common.output_file import check_output_file
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """Times a training step of recurrent models and of the same models made of keras.layers.GRU."""
 
-    batch_size: int = setting(128, "Sentence pairs of a batch.", least=1)
-    length: int = setting(16, "Tokens of the source, and of the target.", least=1)
+    batch_size: int = setting(128, "Number of sentence pairs per batch.", least=1)
+    length: int = setting(16, "Number of tokens of the source, and of the target.", least=1)
     vocabulary_size: int = setting(6000, "Size of the joint vocabulary.", least=1)
     width: int = setting(256, "Width of embeddings and states.", least=1)
     dtypes: list[str] = setting(["float32"], "Dtype policies to try.")
-    rounds: int = setting(5, "Turns of each model.", least=1)
-    calls: int = setting(3, "Steps per turn.", least=1)
-    output: str = setting("runs/benchmark/recurrent_step.json", "File for the figures.")
+    rounds: int = setting(5, "Number of turns of each model.", least=1)
+    calls: int = setting(3, "Number of steps per turn.", least=1)
+    output: str = setting("runs/benchmark/recurrent_step.json", "File for the figures.", offers="paths")
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -46,6 +47,7 @@ def main(config: Config) -> dict[str, Any]:
     Raises:
         ConfigError: If there is no such dtype policy.
     """
+    check_output_file(config.output)
     for dtype in config.dtypes:
         with errors_of("dtypes"):
             keras.DTypePolicy(dtype)

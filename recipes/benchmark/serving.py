@@ -30,8 +30,10 @@ from typing import Any
 from recipes.benchmark.serving_jobs import JOBS, job_of, make_plan
 from recipes.benchmark.serving_models import make_models
 from recipes.benchmark.step_data import write_results
+from recipes.command.extras import require_extra
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, RecipeError
+from recipes.common.output_file import check_output_file
 
 _HERE = Path(__file__).parent
 # What the servers of the comparisons are called in results.
@@ -43,20 +45,22 @@ class Config:
     """Measures a server of exported models under load."""
 
     models: str | None = setting(
-        None, "Folder of models, as recipes.serve takes it; null makes small ones.", words="first"
+        None, "Folder of models, as recipes.serve takes it. null: small models are made.", words="first", offers="paths"
     )
     seconds: float = setting(180.0, "Seconds of each load.", above=0)
-    clients: int = setting(64, "Clients that ask at the same time.", least=1)
+    clients: int = setting(64, "Number of clients that send requests at the same time.", least=1)
     jobs: list[str] = setting(list(JOBS), f"Which of {', '.join(JOBS)}.")
-    texts: int = setting(64, "Different texts of each job.", least=1)
-    max_new_tokens: int = setting(64, "Tokens that are written of each text.", least=1)
-    preset: str = setting("llama_tiny", "Named decoder that completes texts, where models are made.")
+    texts: int = setting(64, "Number of different texts of each job.", least=1)
+    max_new_tokens: int = setting(64, "Number of tokens to generate for each text.", least=1)
+    preset: str = setting("llama_tiny", "Named decoder that completes texts, where models are made.", offers="presets")
     sizes: dict[str, Any] = setting({}, "Further sizes of it, such as {num_layers: 2}.")
-    rows: int = setting(16, "Texts that the server writes at the same time.", least=1)
+    rows: int = setting(16, "Number of texts that the server generates at the same time.", least=1)
     compare: bool = setting(True, "Whether completion is also measured one text at a time, and by Transformers.")
-    transformers_python: str | None = setting(None, "Python that has torch and transformers; null leaves it out.")
+    transformers_python: str | None = setting(
+        None, "Python interpreter that has torch and transformers. null: Transformers is left out.", offers="paths"
+    )
     output: str = setting(
-        "runs/benchmark/serving.json", "File for the figures; a table and a picture of the same name."
+        "runs/benchmark/serving.json", "File for the figures; a table and a picture of the same name.", offers="paths"
     )
 
 
@@ -72,13 +76,12 @@ def main(config: Config) -> dict[str, Any]:
     Raises:
         ConfigError: If a job is unknown, a model is missing, or the extra is not installed.
     """
+    check_output_file(config.output)
     unknown = sorted(set(config.jobs) - set(JOBS))
     if unknown:
         raise ConfigError(f"jobs must be of {', '.join(JOBS)}, got {', '.join(unknown)}")
-    if subprocess.run(
-        [sys.executable, "-c", "import locust, starlette, uvicorn, msgpack"], capture_output=True
-    ).returncode:
-        raise ConfigError('locust or the server is missing: pip install -e ".[serve,benchmark]"')
+    require_extra("serve", "A server")
+    require_extra("benchmark", "Load")
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as made:
         folder, written = Path(config.models or made), None

@@ -18,6 +18,7 @@ from recipes.benchmark.step_data import write_results
 from recipes.benchmark.works import WORKS
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
+from recipes.common.output_file import check_output_file
 
 # the work, and how often it is done
 _STARTS = {
@@ -33,8 +34,8 @@ class Config:
 
     libraries: list[str] = setting(["zoo", "keras_hub"], f"Among {', '.join(LIBRARIES)}.")
     jit_compile: bool = setting(False, "Whether XLA compiles the models.")
-    rounds: int = setting(3, "Processes of each library.", least=1)
-    output: str = setting("runs/benchmark/start.json", "File for the figures.")
+    rounds: int = setting(3, "Number of processes of each library.", least=1)
+    output: str = setting("runs/benchmark/start.json", "File for the figures.", offers="paths")
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -46,6 +47,7 @@ def main(config: Config) -> dict[str, Any]:
     Returns:
         For each start and library the seconds by the clock and of the processor, medians of all rounds.
     """
+    check_output_file(config.output)
     unknown = [library for library in config.libraries if library not in LIBRARIES]
     if unknown:
         raise ConfigError(f"libraries must be among {', '.join(LIBRARIES)}, got {unknown}")

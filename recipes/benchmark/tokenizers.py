@@ -23,6 +23,7 @@ from recipes.benchmark.text_corpus import distinct_lines
 from recipes.benchmark.timing import time_in_turn
 from recipes.common.config import setting
 from recipes.common.errors import DataError
+from recipes.common.output_file import check_output_file
 
 TIES = "ties with sentencepiece"  # lines that differ from it in a segmentation of equal score
 
@@ -44,13 +45,15 @@ KINDS = {
 class Config:
     """Compares tokenizers with the tokenizers library on all text of a folder, and times both."""
 
-    data: str = setting("", "Folder of text with the folder tokenizers/ of vocabularies; empty: that of ZOO_DATA.")
+    data: str = setting(
+        "", "Folder of text with the folder tokenizers/ of vocabularies; empty: that of ZOO_DATA.", offers="paths"
+    )
     every: int = setting(1, "Compare only every n-th distinct line.", least=1)
     kinds: list[str] = setting(list(KINDS), "Kinds of tokenizers to compare.")
-    batch_size: int = setting(1000, "Lines of a batch.", least=1)
+    batch_size: int = setting(1000, "Number of lines per batch.", least=1)
     speed_file: str = setting("wikitext2/valid.txt", "File below the folder whose lines are timed.")
-    rounds: int = setting(5, "Turns of each when timing.", least=1)
-    output: str = setting("runs/benchmark/tokenizers.json", "File for the figures.")
+    rounds: int = setting(5, "Number of timed turns of each tokenizer.", least=1)
+    output: str = setting("runs/benchmark/tokenizers.json", "File for the figures.", offers="paths")
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -62,6 +65,7 @@ def main(config: Config) -> dict[str, Any]:
     Returns:
         Lines compared and lines that differ of each kind and way, and seconds of each kind.
     """
+    check_output_file(config.output)
     folder = Path(config.data or os.environ.get("ZOO_DATA", ""))
     if not (folder / "tokenizers").is_dir():
         given = f"; {folder} does not" if folder.name else ""

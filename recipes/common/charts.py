@@ -11,7 +11,7 @@ _MOST_LABELS, _MOST_NAMES = 500, 50
 
 
 def plot_confusion(truth: Sequence[str], predicted: Sequence[str], path: str | os.PathLike, title: str = "") -> None:
-    """Draws how often each label was taken for each other, as shares of the right label; not of too many labels.
+    """Draws the confusion matrix, normalised by the right label. Too many labels are not drawn.
 
     Args:
         truth: Right labels.

@@ -12,17 +12,24 @@ import os
 import re
 import shlex
 import sys
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
 
 import jsonargparse
 
 import zoo
+from recipes.command.extras import MissingExtraError
+from recipes.command.lists import config_path, configs, presets
+from recipes.common.completion import complete
 from recipes.common.config_sources import dump_yaml, read_word, read_yaml, split_words
 from recipes.common.errors import ConfigError, RecipeError, nearest, shown, type_in_words
 
 Config = TypeVar("Config")
+# how a recipe is called, in its help and in its messages
+PROGRAM = ContextVar("program", default="python -m recipes.{}")
 _REQUIRED = dataclasses.MISSING
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
@@ -30,10 +37,10 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 def run_recipe(
     main: Callable[[Config], object], config_class: type[Config], name: str, arguments: Sequence[str] | None = None
 ) -> None:
-    """Calls a recipe with the config of a command line, and prints a mistake or an interruption as one message.
+    """Calls a recipe with the config of a command line, and prints an error or an interruption as one message.
 
     Args:
-        main: Takes the config and does the job.
+        main: Function of the recipe, which takes the config.
         config_class: See `parse`.
         name: Name of the recipe, as in `python -m recipes.<name>`.
         arguments: Words of the command line; None means those of this process.
@@ -42,21 +49,27 @@ def run_recipe(
         SystemExit: With 2 after a `RecipeError`, whose message goes to stderr, 130 after Ctrl-C, 0 after `--help`.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
+    program = PROGRAM.get().format(name)
+    speaker = program.removeprefix("python -m ")
+    if "_ARGCOMPLETE" in os.environ:
+        keys = list(_keys(config_class))
+        first = next((key.name for key in keys if key.words == "first"), None)
+        complete({key.name: _offered(key) for key in keys}, first)
     logging.getLogger("tensorflow").addFilter(_is_no_retracing)
     try:
-        main(parse(config_class, words, prog=f"python -m recipes.{name}"))
-    except RecipeError as error:
-        print(f"recipes.{name}: error: {error}", file=sys.stderr)
+        main(parse(config_class, words, prog=program))
+    except (RecipeError, MissingExtraError) as error:
+        print(f"{speaker}: error: {error}", file=sys.stderr)
         _end(2)
         raise SystemExit(2) from error
     except KeyboardInterrupt as error:
-        command = shlex.join(["python", "-m", f"recipes.{name}", *words])
+        command = f"{program} {shlex.join(words)}".strip()
         resumes = hasattr(config_class, "training") or getattr(config_class, "resumes", False)
         then = "the same command goes on from the last saved state" if resumes else "again"
         # of several processes, what has started them knows the command
         is_one_of_several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
         hint = "" if is_one_of_several else f"; {then}: {command}"
-        print(f"\nrecipes.{name}: interrupted{hint}", file=sys.stderr)
+        print(f"\n{speaker}: interrupted{hint}", file=sys.stderr)
         _end(130)
         raise SystemExit(130) from error
     except Exception as error:  # of any kind: other processes would wait for this one
@@ -89,6 +102,7 @@ def setting(
     stands_for: Mapping[str, Any] | None = None,
     beside: Sequence[str] = (),
     of_files: bool = False,
+    offers: Sequence[str] | Literal["paths", "presets"] = (),
 ) -> Any:
     """Returns a field of a config dataclass: default, help text, bounds, and whether a resumed run may change it.
 
@@ -104,6 +118,8 @@ def setting(
             see `meant`.
         beside: Keys of the same group; where one differs from its default, null stands for an empty mapping.
         of_files: Whether it says how files are read, and nothing of named data sets, see `data_sets.check_file_keys`.
+        offers: What shells offer for text: words, paths, or the names of presets. Those of a `Literal` and of true and
+            false need not be given.
 
     Example:
 
@@ -111,7 +127,7 @@ def setting(
     """
     bounds = {"at least": least, "above": above, "at most": most, "below": below}
     metadata = {"help": help, "harmless": harmless, "words": words, "stands_for": stands_for, "beside": tuple(beside)}
-    metadata["of_files"] = of_files
+    metadata |= {"of_files": of_files, "offers": offers}
     metadata["bounds"] = {name: bound for name, bound in bounds.items() if bound is not None}
     if isinstance(default, list | dict | set):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -133,6 +149,7 @@ class _Key:
     stands_for: Mapping[str, Any] | None = None
     beside: tuple[str, ...] = ()
     of_files: bool = False
+    offers: Sequence[str] | Literal["paths", "presets"] = ()
 
 
 def meant(group: Any, name: str) -> Any:
@@ -161,26 +178,26 @@ def parse(
     prog: str | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Makes a config from its defaults, YAML files and `--key value` overrides, in this order.
+    """Returns the config from its defaults, YAML files and `--key value` overrides, in this order.
 
-    `--config FILE.yaml` may be given several times; later files win. A key of a group is written `--group.key value`
-    or `--group.key=value`; a list takes several words (`--data.train a.en a.de`); one entry of a dict is written
-    `--model.options.num_layers 2`, which leaves the others. `--help` prints every key with its help text, type and
-    default, and exits.
+    `--config FILE.yaml` may be given several times, and later files override earlier ones. A config that comes with the
+    recipes is given by its name. A key of a group is written `--group.key value` or `--group.key=value`. A list takes
+    several words (`--data.train a.en a.de`). One entry of a dict is written `--model.options.num_layers 2`; the others
+    are kept. `--help` prints every key with its help text, type and default, and exits.
 
     Args:
         config_class: Dataclass whose fields are plain values (see `setting`) or dataclasses of the same kind.
         arguments: Words of the command line, without the program's name.
-        prog: How the program is called, for `--help`.
-        values: Values of further keys, which win; they are written as in YAML files, but entries of dicts as on a
-            command line.
+        prog: Name of the program, for `--help`.
+        values: Values of further keys, which override all others. They are written as in YAML files, but entries of
+            dicts as on a command line.
 
     Returns:
         An instance of `config_class`.
 
     Raises:
-        ConfigError: An unknown key (with the nearest known one), a wrong type, a missing value, a key given twice in
-            a file, an unreadable file. Messages name the file and line, the key, its value and what is allowed.
+        ConfigError: An unknown key (the message suggests the nearest), a wrong type, a missing value, a key given twice
+            in a file, or an unreadable file. Messages name the file and line, the key, its value and what is allowed.
 
     Example:
 
@@ -199,7 +216,7 @@ def parse(
         found[taking["rest"]] = {**({"config": files} if files else {}), **others}
         files, words = [], {name: given for name, given in words.items() if name not in others}
     for file in files:
-        for name, (value, origin) in read_yaml(file, groups).items():
+        for name, (value, origin) in read_yaml(_config_file(file), groups).items():
             if name not in keys:
                 raise ConfigError(f"{origin}: {_unknown_key(name, keys, groups)}")
             found[name] = _typed(keys[name], value, origin)
@@ -292,6 +309,18 @@ def _bounds(config_class: type, name: str) -> Mapping[str, float]:
     """Those of a field; where it names none, those of the class whose field it replaces."""
     fields = (vars(kind).get("__dataclass_fields__", {}).get(name) for kind in config_class.__mro__)
     return next((field.metadata["bounds"] for field in fields if field and field.metadata.get("bounds")), {})
+
+
+def _config_file(name: str) -> str:
+    """The file that `--config` names."""
+    path = config_path(name)
+    if not os.path.exists(path):
+        near = nearest(name.removesuffix(".yaml"), configs())
+        raise ConfigError(
+            f"cannot read the config file {name!r}: there is no such file, and no config of this name comes with the "
+            f"recipes; {f'did you mean {near!r}?' if near else '`zoo configs` lists them'}"
+        )
+    return path
 
 
 def _build(config_class: type, values: Mapping[str, Any], prefix: str = "") -> Any:
@@ -400,6 +429,28 @@ def _takes(annotation: Any, *kinds: Any) -> bool:
     origin = typing.get_origin(annotation)
     inner = () if origin is dict else typing.get_args(annotation)
     return annotation in kinds or origin in kinds or any(_takes(member, *kinds) for member in inner)
+
+
+def _offered(key: _Key) -> list[str] | None:
+    """The words that shells offer for the values of a key; None for paths."""
+    if key.offers == "paths":
+        return None
+    words = list(presets() if key.offers == "presets" else key.offers)
+    return [*words, "null"] if words and _takes(key.annotation, type(None)) else words or _choices(key.annotation)
+
+
+def _choices(annotation: Any) -> list[str]:
+    """The words that a key of a few values takes; none for text and numbers."""
+    origin = typing.get_origin(annotation)
+    if origin is Literal:
+        return [str(value) for value in typing.get_args(annotation)]
+    if annotation is bool:
+        return ["true", "false"]
+    if annotation is type(None):
+        return ["null"]
+    members = typing.get_args(annotation) if origin in (types.UnionType, typing.Union) else ()
+    found = [_choices(member) for member in members]
+    return [choice for choices in found for choice in choices] if all(found) else []
 
 
 def _help(keys: Sequence[_Key], prog: str | None) -> str:

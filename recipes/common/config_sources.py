@@ -65,7 +65,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def read_yaml(path: str | os.PathLike, groups: Set[str]) -> dict[str, Located]:
-    """Read a config file into dotted keys.
+    """Reads a config file into dotted keys.
 
     Args:
         path: YAML file whose top level is a mapping.
@@ -144,7 +144,7 @@ def split_words(
 
 
 def read_word(word: str, origin: str) -> Any:
-    """Read a word of the command line as the value of a key: a number, a list, a dict, null, true, false or text.
+    """Reads a word of the command line as the value of a key: a number, a list, a dict, null, true, false or text.
 
     Args:
         word: The word.
@@ -179,7 +179,7 @@ def _errors_of(origin: str) -> Iterator[None]:
 
 
 def dump_yaml(values: dict[str, Any]) -> str:
-    """Plain nested values as YAML text that `read_yaml` reads back as the same values.
+    """Returns plain nested values as YAML text that `read_yaml` reads back as the same values.
 
     Args:
         values: Dicts, lists, strings, numbers, booleans and None.

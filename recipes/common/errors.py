@@ -21,7 +21,7 @@ _LISTED, _SHOWN = 10, 60
 class RecipeError(Exception):
     """An input, a config or a folder that a recipe cannot work with; the message says what to change.
 
-    `recipes.common.config.run_recipe` prints it as one message without a traceback. Everything else is a bug and keeps
+    `recipes.common.config.run_recipe` prints it as one message without a traceback. Any other error is a bug and keeps
     its traceback.
     """
 
@@ -178,14 +178,14 @@ def nearest(name: str, known: Iterable[str], least: float = 0.6) -> str | None:
 
 
 class BadLines:
-    """The policy for bad lines and their account: raise at the first, or skip, count and report each by its line.
+    """The policy for bad lines: raise at the first, or skip them, and report them by cause and line.
 
     Args:
         on_error: "raise" or "skip".
 
     Attributes:
-        counts: Cause to number of lines skipped.
-        origins: Cause to the origins `FILE:line` of the first ten.
+        counts: Number of skipped lines by cause.
+        origins: Origins `FILE:line` of the first ten lines by cause.
 
     Raises:
         ValueError: `on_error` is neither.
@@ -206,7 +206,7 @@ class BadLines:
         self.origins: dict[str, list[str]] = {}
 
     def add(self, cause: str, origin: str, detail: str = "") -> None:
-        """Take note of a bad line.
+        """Records a bad line.
 
         Args:
             cause: What is wrong; lines are counted by it.

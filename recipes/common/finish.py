@@ -1,4 +1,4 @@
-"""How recipes end: the export, which is tried, results and model card."""
+"""How recipes end: the export, which is tried, results, model card, and pages that show the model and the run."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import keras
 import numpy as np
 
 import zoo
+from recipes.common.inspection_page import write_inspection
+from recipes.common.report import write_report
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.fitting import save_adapter
 
@@ -36,7 +38,7 @@ def finish(
     examples: Sequence[Any],
     test_is_validation: bool | None = None,
 ) -> dict[str, Any]:
-    """Writes the adapter, exports the model, tries the export, and writes results and model card.
+    """Writes the adapter, exports the model, tries the export, and writes results, model card, inspection and report.
 
     Args:
         run: The run folder.
@@ -76,6 +78,8 @@ def finish(
     results["total_seconds"] = round(time.monotonic() - started, 1)
     run.write_text("results.json", json.dumps(results, indent=2) + "\n")
     run.write_text("model_card.md", str(model_card(run, recipe, task, results)))
+    write_inspection(run, task, examples)
+    print(f"report: {write_report(run, recipe, task, list(_flat(results)))}")
     print(json.dumps(results, indent=2))
     return results
 

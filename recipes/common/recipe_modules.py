@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 from types import ModuleType
 
-from recipes.__main__ import recipes
+from recipes.command.lists import recipes
 from recipes.common.errors import ConfigError, errors_of, nearest
 
 

@@ -169,14 +169,14 @@ def has_ended(folder: Path, config: Any) -> bool:
 class RunFolder:
     """A run folder, held by one process at a time, or by the first of several that train together.
 
-    A new folder gets the config as `config.yaml` and the name of the recipe as `recipe.txt`. In a folder that has a
-    config, the run is resumed: the config must be the same, except for the keys marked `setting(..., harmless=True)`,
-    whose new values are stored, and for the number of epochs where `config.training.may_be_longer` says so. A run that
-    failed before it had trained on a batch is begun anew, with whatever config and data. The lock is the operating
-    system's, so a killed process leaves none behind.
+    A new folder gets the config as `config.yaml` and the name of the recipe as `recipe.txt`. In a folder with a config,
+    the run is resumed. The config must then be the same, except for keys marked `setting(..., harmless=True)`, whose
+    new values are stored, and for the number of epochs if `config.training.may_be_longer` is true. A run that failed
+    before its first batch starts again, with any config and data. The lock belongs to the operating system, so a killed
+    process leaves none behind.
 
     Args:
-        path: The folder; made if it does not exist.
+        path: The folder, created if it does not exist.
         config: The config of the run (see `recipes.common.config`).
 
     Attributes:
@@ -302,7 +302,7 @@ class RunFolder:
             )
 
     def write_text(self, name: str, text: str) -> Path:
-        """Write a text file atomically, see `write_text_atomically`; its sub-folder is made if it does not exist.
+        """Writes a text file atomically, see `write_text_atomically`. Its sub-folder is created if it does not exist.
 
         Args:
             name: Path relative to the run folder.
@@ -321,7 +321,7 @@ class RunFolder:
         return path
 
     def folder(self, name: str) -> Path:
-        """A sub-folder, made if it does not exist."""
+        """Returns a sub-folder, created if it does not exist."""
         path = self.path / name
         path.mkdir(parents=True, exist_ok=True)
         return path
@@ -347,7 +347,7 @@ class RunFolder:
         return self.path / "export" / self.path.absolute().name
 
     def close(self) -> None:
-        """Let other processes use the folder."""
+        """Releases the folder for other processes."""
         if self._lock is not None:
             self._lock.release()
         if self._scratch is not None:

@@ -74,7 +74,7 @@ def require_trained(directory: str) -> None:
 
 
 def saved_kind(directory: str) -> str:
-    """Returns the name of the task that a saved model says that it is of.
+    """Returns the name of the task that is stored in a saved model.
 
     Args:
         directory: What `from_preset` takes.

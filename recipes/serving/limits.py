@@ -14,11 +14,15 @@ LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 class LimitsConfig:
     """Limits of the server; what is beyond them is refused, and said so."""
 
-    body_bytes: int = setting(2**20, "Most bytes of a request.", least=1)
-    text_characters: int = setting(100_000, "Most characters of a text.", least=1)
-    rows: int = setting(128, "Most texts of a request.", least=1)
-    new_tokens: int = setting(4096, "Most tokens that a request may have written.", least=1)
-    waiting: int = setting(256, "Most requests that wait for a model; more are answered 429.", least=1)
-    seconds: float = setting(60.0, "Seconds after which a request is given up.", above=0)
+    body_bytes: int = setting(2**20, "Largest number of bytes of a request.", least=1)
+    text_characters: int = setting(100_000, "Largest number of characters of a text.", least=1)
+    rows: int = setting(128, "Largest number of texts of a request.", least=1)
+    new_tokens: int = setting(4096, "Largest number of tokens that a request may ask for.", least=1)
+    waiting: int = setting(
+        256, "Largest number of requests that wait for a model. Further requests are answered with 429.", least=1
+    )
+    seconds: float = setting(60.0, "Seconds after which a request is abandoned.", above=0)
     read_seconds: float = setting(10.0, "Seconds within which a request must have arrived.", above=0)
-    write_seconds: float = setting(30.0, "Seconds after which a client that reads nothing is given up.", above=0)
+    write_seconds: float = setting(
+        30.0, "Seconds after which the connection of a client that reads nothing is closed.", above=0
+    )

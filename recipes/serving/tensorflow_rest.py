@@ -147,7 +147,7 @@ def _place(request: Request) -> tuple[str, int | None]:
 def _require_keys(body: dict[str, Any], allowed: set[str]) -> None:
     unknown = sorted(set(body) - allowed)
     if unknown:
-        raise Problem(400, f"The body must have the keys {', '.join(sorted(allowed))} alone.")
+        raise Problem(400, f"The body may only have the keys {', '.join(sorted(allowed))}.")
 
 
 def find_endpoint(about: dict[str, Any], name: Any) -> tuple[str, dict[str, Any]]:

@@ -9,6 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 FOLDER = Path(__file__).with_name("page")
+# what the pages of inspections have too: found without an import of the models
+SHARED = Path(__file__).parents[2] / "zoo" / "inspect" / "page"
+SHARED_FILES = ("elements.js", "heat.js", "look.css")
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 # Files of this server alone, no code in the page, no other page around it, and no text that becomes code.
 _POLICY = (
@@ -24,7 +27,7 @@ HEADERS = {
 # The files by the paths at which they are; they hold nothing of the models, and need no key.
 FILES = {
     "/" if path.name == "index.html" else f"/page/{path.name}": path
-    for path in sorted(FOLDER.iterdir())
+    for path in (*sorted(FOLDER.iterdir()), *(SHARED / name for name in SHARED_FILES))
     if path.suffix in _TYPES
 }
 

@@ -20,18 +20,18 @@ Assemble = Callable[[np.ndarray, np.ndarray], Sequence[np.ndarray]]
 class CorpusBatches(ResumableBatches):
     """A reproducible, resumable `tf.data.Dataset` of batches of rows of prepared corpora, read as they are needed.
 
-    The rows are an endless stream (`RowOrder`): passes, each a permutation of the whole index, or a mixture.
-    Batch `b` of epoch `e` is the rows from `(e * number_of_batches + b) * batch_size` on. So it does not depend on
-    where the training was entered, nor on how many processes share it: each of `n` reads an `n`-th of every batch.
+    The rows are an endless stream (`RowOrder`) of passes, each a permutation of the whole index, or a mixture. Batch
+    `b` of epoch `e` has the rows from `(e * number_of_batches + b) * batch_size` on. It depends neither on where the
+    training was resumed nor on the number of processes, each of which reads its part of every batch.
 
     Args:
         corpora: The corpora, all with rows of one length and of one tokenizer.
-        batch_size: Rows of a batch, of all processes together.
-        batches_per_epoch: Number of batches of an epoch; None for one pass, but for the rows of a batch that is not
-            full, which begin the next epoch.
+        batch_size: Number of rows of a batch, over all processes.
+        batches_per_epoch: Number of batches of an epoch; None for one pass. Rows of an incomplete batch then begin the
+            next epoch.
         weights: See `RowOrder`.
         seed: Seed of the order, at least 0.
-        process, processes: Which of how many processes this one is.
+        process, processes: Index of this process, and number of processes.
 
     Attributes:
         dataset, number_of_batches: See `ResumableBatches`. Elements are tokens int32 `(rows, length + 1)` and how many

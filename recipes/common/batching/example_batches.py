@@ -17,24 +17,23 @@ from zoo.training import ResumableBatches, choose_bucket_lengths, plan_batches
 class ExampleBatches(ResumableBatches):
     """A reproducible, resumable `tf.data.Dataset` of batches of the examples of a task.
 
-    Rows of similar length share a batch, which saves padding; the last batch may be smaller. The order of an epoch is a
-    function of the seed and the epoch only: call `start_epoch` before each epoch, as `zoo.training.TrainingState`
-    does.
+    Rows of similar length share a batch, which saves padding. The last batch may be smaller. The order of an epoch
+    depends only on the seed and the epoch: call `start_epoch` before each epoch, as `zoo.training.TrainingState` does.
 
     Args:
-        preprocessor: The preprocessor of a task, or what has its `examples` and `collate`.
-        x: Raw inputs, what the task's `fit` takes.
-        y: Raw targets, or None where the task has none.
-        batch_size: Rows of a batch.
-        number_of_buckets: Groups of similar length that rows are batched in.
+        preprocessor: The preprocessor of a task, or an object with `examples` and `collate`.
+        x: Raw inputs, as for `fit` of the task.
+        y: Raw targets, or None if the task has none.
+        batch_size: Number of rows of a batch.
+        number_of_buckets: Number of groups of similar length in which rows are batched.
         shuffle: Whether rows and batches are shuffled.
-        seed: Seed of the order, and of what the preprocessor draws at random, at least 0.
+        seed: Seed of the order, and of random choices of the preprocessor, at least 0.
         class_weight: Weight of each label in the loss, `(labels,)`; None for none.
 
     Attributes:
         dataset, number_of_batches: See `ResumableBatches`.
-        number_of_rows: Rows of an epoch; of a long text each window is one.
-        number_cut: Those of which the end is cut off, as they are longer than the model takes.
+        number_of_rows: Number of rows of an epoch. Each window of a long text is a row.
+        number_cut: Number of rows whose end is cut off because they are longer than the model allows.
 
     Raises:
         DataError: A row that the preprocessor does not take, named by its number.

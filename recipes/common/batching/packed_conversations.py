@@ -14,23 +14,22 @@ from zoo.training import ResumableBatches
 
 
 class PackedConversations(ResumableBatches):
-    """A reproducible, resumable `tf.data.Dataset` of rows of whole conversations that do not see each other.
+    """A reproducible, resumable `tf.data.Dataset` of rows of whole conversations that do not attend to each other.
 
-    Which conversations share a row is the same in all epochs; the order of the rows is a function of the seed and the
-    epoch only.
+    The same conversations share a row in all epochs. The order of the rows depends only on the seed and the epoch.
 
     Args:
         preprocessor: The preprocessor of a `CausalLM` with a chat format.
         conversations: Lists of messages.
-        length: Tokens of a row; no conversation may be longer.
-        batch_size: Rows of a batch.
+        length: Number of tokens of a row. No conversation may be longer.
+        batch_size: Number of rows of a batch.
         shuffle: Whether the rows are shuffled.
         seed: Seed of the order, at least 0.
 
     Attributes:
         dataset, number_of_batches: See `ResumableBatches`.
-        number_of_rows: Conversations of an epoch.
-        filled: Share of the places of the rows that hold a token.
+        number_of_rows: Number of conversations of an epoch.
+        filled: Fraction of the positions of all rows that hold a token.
 
     Example:
 

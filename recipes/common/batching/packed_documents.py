@@ -18,12 +18,12 @@ _COUNTED_AT_ONCE = 4096
 class PackedDocuments(ResumableBatches):
     """A reproducible, resumable `tf.data.Dataset` of documents laid end to end in rows, see `packed_batches` of zoo.
 
-    A document is its tokens with the start token, where the task adds one, and the end token. Tokens see their own
-    document only; one that does not fit the rest of its row goes on in the next.
+    A document is its start token (if the task adds one), its tokens and its end token. Tokens see their own document
+    only. A document that does not fit in the rest of its row continues in the next.
 
-    With `batches_per_epoch` the training is a stream of passes, each over all documents in another order, which is cut
-    into epochs of so many batches; batches are a function of the seed and the epoch only. Without, an epoch is all
-    documents in their order.
+    With `batches_per_epoch`, the training is a stream of passes, each over all documents in another order. The stream
+    is cut into epochs, and batches depend only on the seed and the epoch. Without it, an epoch has all documents in
+    their order.
 
     Args:
         task: A `CausalLM` with a tokenizer.

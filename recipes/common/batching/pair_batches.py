@@ -34,13 +34,13 @@ class PairBatches(ResumableBatches):
     Args:
         pairs: `(source, target, origin)` texts.
         tokenizer: Tokenizer with start, end and padding tokens.
-        tokens_per_batch: Most tokens of a batch, source and target together, padding included.
-        max_source_length: Longest source in tokens, end token included.
-        max_target_length: Longest target in tokens, end token included.
-        add_start_token: Whether texts begin with the start token, which counts as the end token does (BART).
-        decoder_start_id: What the decoder sees first; None for the start token.
-        number_of_buckets: Most distinct lengths.
-        shuffle: Whether pairs and batches are shuffled; otherwise short pairs come first.
+        tokens_per_batch: Largest number of tokens of a batch, source, target and padding together.
+        max_source_length: Largest number of tokens of a source, end token included.
+        max_target_length: Largest number of tokens of a target, end token included.
+        add_start_token: Whether texts begin with the start token (BART), which counts as a token of the text.
+        decoder_start_id: The first token of the decoder's input; None for the start token.
+        number_of_buckets: Largest number of distinct lengths.
+        shuffle: Whether pairs and batches are shuffled. Otherwise short pairs come first.
         seed: Seed of the order, at least 0.
 
     Attributes:

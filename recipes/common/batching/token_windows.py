@@ -12,18 +12,17 @@ from zoo.training import ResumableBatches
 class TokenWindows(ResumableBatches):
     """A reproducible, resumable `tf.data.Dataset` of windows of one sequence of tokens.
 
-    Each element is `(inputs, labels, sample_weight)`: `inputs` has `token_ids` and `padding_mask`, `labels` the tokens
-    one further on, all `(batch, length)`.
+    Each element is `(inputs, labels, sample_weight)`. `inputs` has `token_ids` and `padding_mask`, `labels` are the
+    next tokens, all `(batch, length)`.
 
-    With `random_windows` a batch holds windows that begin anywhere, as many batches as asked for make an epoch, and
-    they are a function of the seed and the epoch only (nanoGPT's way). Without, the windows follow each other and hold
-    every token but the first exactly once as a label; the last window and the last batch are filled up with weights of
-    zero.
+    With `random_windows`, windows begin anywhere, as in nanoGPT. They depend only on the seed and the epoch. Otherwise
+    the windows are consecutive, and every token but the first is a label exactly once. The last window and the last
+    batch are filled up with weights of zero.
 
     Args:
         token_ids: The tokens, integers `(tokens,)`.
-        length: Tokens of a window.
-        batch_size: Windows of a batch.
+        length: Number of tokens of a window.
+        batch_size: Number of windows of a batch.
         random_windows: Number of random batches of an epoch; None for consecutive windows.
         seed: Seed of the windows, at least 0.
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.common.corpus.sources import Part, import_extra, open_data_set
+from recipes.command.extras import import_extra
+from recipes.common.corpus.sources import Part, open_data_set
 from recipes.common.data.json_files import objects_of_lines
 from recipes.common.data.lines import Line, read_line, read_lines
 from recipes.common.data.text_files import EMPTY_LINE, MISSING_KEY, UNDECODABLE

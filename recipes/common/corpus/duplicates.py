@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from recipes.common.corpus.sources import import_extra
+from recipes.command.extras import import_extra
 
 WORDS_OF_A_SHINGLE = 5
 NUMBERS_OF_A_SIGNATURE = 128
@@ -29,7 +29,7 @@ _FACTORS = np.random.default_rng(0).integers(1 << 63, size=NUMBERS_OF_A_SIGNATUR
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words that near duplicates are found by: letters and digits, in small letters.
+    """Returns the words by which near duplicates are found: letters and digits, in lower case.
 
     Args:
         text: The text; of one without letters and digits, what stands between white space.
@@ -38,7 +38,7 @@ def words_of(text: str) -> list[str]:
 
 
 def exact_key(text: str) -> bytes:
-    """Returns 16 bytes that are the same for texts that differ in white space alone.
+    """Returns a hash of 16 bytes, the same for texts that differ only in white space.
 
     Args:
         text: The text.
@@ -102,7 +102,7 @@ def repeated(keys: np.ndarray) -> np.ndarray:
 def similar_pairs(keys: np.ndarray, signatures: Any, threshold: float) -> np.ndarray:
     """Returns near duplicates among the documents that agree in a band, `(pairs, 2)`: numbers of documents.
 
-    In a group of equal keys each document is compared with the first, and those unlike it among each other likewise.
+    In a group of equal keys, each document is compared with the first. Those unlike it are compared in the same way.
 
     Args:
         keys: A number for each document, `(documents,)`.

@@ -15,7 +15,7 @@ from typing import Any
 
 import tqdm
 
-from recipes.common.corpus.sources import import_extra
+from recipes.command.extras import import_extra
 from recipes.common.errors import DataError, RecipeError
 from recipes.common.processes import THREAD_VARIABLES, terminated_as_interrupted
 

@@ -18,7 +18,7 @@ _BITS = {"int32": 32, "int64": 64}
 
 
 class Refused(Exception):
-    """A model does not take what it was given; the message is that of the model."""
+    """Raised when a model rejects its input; the message is that of the model."""
 
 
 def describe_endpoint(model: str, endpoint: str | None) -> tuple[str, dict[str, Any]]:
@@ -103,7 +103,7 @@ def bind(endpoint: Mapping[str, Any], keys: Mapping[str, str], options: Mapping[
 def call(
     model: str, checksum: str, endpoint: str, texts: Mapping[str, Sequence[str]], options: Mapping[str, Any]
 ) -> list[Any]:
-    """Returns what a model makes of each of some records: a value, or a dictionary where it has several outputs.
+    """Returns the output of a model for each record: a value, or a dictionary if the model has several outputs.
 
     What an output is filled up with, where the records of a call have different numbers of words, masks or entities, is
     not in it.
@@ -116,7 +116,7 @@ def call(
         options: The values of its other inputs.
 
     Raises:
-        Refused: If it takes one of the records not, such as a text that is too long.
+        Refused: If it rejects one of the records, such as a text that is too long.
     """
     import tensorflow as tf
 

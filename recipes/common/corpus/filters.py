@@ -27,7 +27,7 @@ _FUNCTION_WORDS = {
 
 
 def characters(text: str, least: int = 0, most: int | None = None) -> bool:
-    """Whether a text has so many characters.
+    """Returns whether the number of characters of a text is within bounds.
 
     Args:
         text: The text.
@@ -37,7 +37,7 @@ def characters(text: str, least: int = 0, most: int | None = None) -> bool:
 
 
 def words(text: str, least: int = 0, most: int | None = None) -> bool:
-    """Whether a text has so many words, split at white space.
+    """Returns whether the number of words of a text, split at white space, is within bounds.
 
     Args:
         text: The text.
@@ -47,7 +47,7 @@ def words(text: str, least: int = 0, most: int | None = None) -> bool:
 
 
 def word_length(text: str, least: float = 3, most: float = 10) -> bool:
-    """Whether the mean number of characters of a word is within bounds (Rae et al. 2021, "Gopher", table A1).
+    """Returns whether the mean number of characters per word is within bounds (Rae et al. 2021, "Gopher", table A1).
 
     Args:
         text: The text.
@@ -58,7 +58,7 @@ def word_length(text: str, least: float = 3, most: float = 10) -> bool:
 
 
 def alphabetic_words(text: str, least: float = 0.8) -> bool:
-    """Whether enough of the words have a letter (Rae et al. 2021, table A1).
+    """Returns whether enough of the words contain a letter (Rae et al. 2021, table A1).
 
     Args:
         text: The text.
@@ -69,23 +69,23 @@ def alphabetic_words(text: str, least: float = 0.8) -> bool:
 
 
 def repeated_lines(text: str, most: float = 0.3) -> bool:
-    """Whether few of the lines repeat an earlier one (Rae et al. 2021, table A1).
+    """Returns whether few of the lines repeat an earlier line (Rae et al. 2021, table A1).
 
     Args:
         text: The text.
-        most: Most share of such lines, from 0 to 1.
+        most: Largest fraction of such lines, from 0 to 1.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return not lines or 1 - len(set(lines)) / len(lines) <= most
 
 
 def repeated_words(text: str, most: float = 0.2, length: int = 2) -> bool:
-    """Whether the most frequent sequence of words takes few of the characters (Rae et al. 2021, table A1).
+    """Returns whether the most frequent sequence of words has few of the characters (Rae et al. 2021, table A1).
 
     Args:
         text: The text.
-        most: Most share of the characters, from 0 to 1.
-        length: Words of the sequence.
+        most: Largest fraction of the characters, from 0 to 1.
+        length: Number of words of the sequence.
     """
     found = text.split()
     counts = Counter(zip(*(found[start:] for start in range(length)), strict=False))
@@ -96,24 +96,24 @@ def repeated_words(text: str, most: float = 0.2, length: int = 2) -> bool:
 
 
 def script(text: str, name: str = "LATIN", least: float = 0.7) -> bool:
-    """Whether enough of the letters are of a script.
+    """Returns whether enough of the letters belong to a script.
 
     Args:
         text: The text.
-        name: How Unicode names the script: LATIN, CYRILLIC, GREEK, ARABIC, HIRAGANA, CJK, ...
-        least: Least share, from 0 to 1.
+        name: Unicode's name of the script: LATIN, CYRILLIC, GREEK, ARABIC, HIRAGANA, CJK, ...
+        least: Smallest fraction, from 0 to 1.
     """
     letters = [character for character in text if character.isalpha()]
     return bool(letters) and sum(_script(letter) == name for letter in letters) >= least * len(letters)
 
 
 def language(text: str, code: str = "en", least: int = 2) -> bool:
-    """Whether a text has function words of a language, and more than of the others that are known.
+    """Returns whether a text has function words of a language, and more of them than of the other known languages.
 
     Args:
         text: The text.
         code: de, en, es, fr or it.
-        least: Least number of function words (Rae et al. 2021 ask for two).
+        least: Smallest number of function words (two in Rae et al. 2021).
 
     Raises:
         ValueError: The language is none of these.

@@ -16,9 +16,9 @@ BLOCK = 4096
 
 
 def permuted(places: np.ndarray, size: int, seed: int | Sequence[int]) -> np.ndarray:
-    """Returns where a permutation of the numbers below `size` puts some of them.
+    """Returns the places of some numbers in a permutation of the numbers below `size`.
 
-    A Feistel network over the next power of four; numbers that it puts beyond the end go through it again.
+    A Feistel network over the next power of four. A result of `size` or more goes through it again.
 
     Args:
         places: Numbers from 0 to `size - 1`.
@@ -56,7 +56,7 @@ def _mixed(numbers: np.ndarray) -> np.ndarray:
 
 
 class RowOrder:
-    """An endless stream of the rows of corpora, in passes each of which has another order.
+    """An endless stream of the rows of corpora, in passes with a different order each.
 
     Args:
         sizes: Rows of each corpus.

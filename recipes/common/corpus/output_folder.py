@@ -53,7 +53,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def compare(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """Raises a `RunFolderError` that names the settings with which a folder was made otherwise.
+    """Raises a `RunFolderError` that names the settings that differ from those a folder was begun with.
 
     Bad records may be left out from now on (`on_error` "skip"): where they had to stop the work, what is done has none.
 

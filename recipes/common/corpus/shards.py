@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import zoo
-from recipes.common.corpus.sources import import_extra
+from recipes.command.extras import import_extra
 from recipes.common.data.text_files import read_objects
 from recipes.common.errors import BadLines, ConfigError, DataError
 
@@ -33,7 +33,7 @@ _OPEN_SHARDS = 256
 
 
 def fingerprint(tokenizer: Any) -> str:
-    """Returns a checksum of all that a tokenizer is, its chat format aside.
+    """Returns a checksum of a tokenizer, without its chat format.
 
     Args:
         tokenizer: A tokenizer of zoo.
@@ -133,7 +133,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 
 def is_corpus(folder: str | os.PathLike) -> bool:
-    """Whether a path is the folder of a corpus that is complete.
+    """Returns whether a path is the folder of a complete corpus.
 
     Args:
         folder: The path.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import importlib
 import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, BinaryIO
 
+from recipes.command.extras import import_extra
 from recipes.common.data.text_files import suffix_of
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 
@@ -44,26 +43,6 @@ class Part:
     start: int
     end: int | None
     size: int
-
-
-def import_extra(module: str, extra: str) -> ModuleType:
-    """Imports a module that an optional extra installs.
-
-    Args:
-        module: Its name.
-        extra: The extra.
-
-    Raises:
-        ConfigError: If it is not installed, with the command that installs it.
-    """
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module + ".").startswith(error.name + "."):
-            raise
-        raise ConfigError(
-            f'{error.name} is not installed; the extra {extra} brings it: pip install -e ".[{extra}]"'
-        ) from error
 
 
 def find_parts(names: Sequence[str], unit: str, split: str, part_bytes: int = PART_BYTES) -> list[Part]:
@@ -141,7 +120,7 @@ def open_data_set(name: str, split: str) -> Any:
 
 
 def state_of(names: Sequence[str], split: str, may_lack: bool = False) -> dict[str, list[int]]:
-    """Returns size and time of change of the files, by which a run that goes on notices that they are others.
+    """Returns size and modification time of the files, by which a resumed run notices changed files.
 
     Args:
         names, split: See `find_parts`.
@@ -162,7 +141,7 @@ def state_of(names: Sequence[str], split: str, may_lack: bool = False) -> dict[s
 
 
 def require_read(parts: Sequence[Part], **keys: tuple[Any, Any, Sequence[str]]) -> None:
-    """Raises a `ConfigError` if a key was given that says how other kinds of files than those of the input are read.
+    """Raises a `ConfigError` if a key was given that does not apply to the kinds of files of the input.
 
     Args:
         parts: The parts of the input.
@@ -176,7 +155,7 @@ def require_read(parts: Sequence[Part], **keys: tuple[Any, Any, Sequence[str]]) 
 
 
 def share_out(parts: Sequence[Part], shards: int | None) -> list[list[Part]]:
-    """Returns the parts that each shard is made of: neighbours, about equally much.
+    """Returns the parts of each shard: neighbours, with about the same amount of data in each shard.
 
     Args:
         parts: The parts of the input.

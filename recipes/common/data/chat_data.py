@@ -68,7 +68,7 @@ CONVERSATIONS: Loaders = {
 def short_conversations(
     conversations: Sequence[Conversation], preprocessor: Any, max_length: int, dropped: BadLines
 ) -> list[Conversation]:
-    """Returns the conversations that have at most so many tokens, and notes the others.
+    """Returns the conversations of at most the given number of tokens, and notes the others.
 
     Args:
         conversations: The conversations.

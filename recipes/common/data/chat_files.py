@@ -80,7 +80,7 @@ def read_conversations(
 
 
 def check_conversation(messages: Any, chat_format: zoo.tokenizers.ChatFormat) -> None:
-    """Raises a ValueError for what is no conversation of a format with a reply at its end.
+    """Raises a ValueError for a value that is not a conversation of a format with a reply at its end.
 
     Args:
         messages: The messages.

@@ -47,7 +47,7 @@ Reader = Callable[[Sequence[str], BadLines], list[Any]]
 
 
 def is_name(files: Sequence[str]) -> bool:
-    """Whether the value of a key such as `data.train` names a data set: one word, without a dot or a slash.
+    """Returns whether the value of a key such as `data.train` names a data set: one word, without a dot or a slash.
 
     A file of such a name is written with its folder: `./sst2`.
 
@@ -58,7 +58,7 @@ def is_name(files: Sequence[str]) -> bool:
 
 
 def are_named(data: Any) -> bool:
-    """Whether all data are of named data sets, none of files.
+    """Returns whether all data are named data sets, and none are files.
 
     Args:
         data: The group `data` of a config.
@@ -223,7 +223,7 @@ class RemoteFile(NamedTuple):
 
 
 def fetch(file: RemoteFile) -> Path:
-    """A file of a data set on this machine, downloaded if need be.
+    """Returns the path of a file of a data set, downloaded if it is missing.
 
     It is looked for below the folder that the environment variable ZOO_DATA names, as it is or compressed (its name
     with `.gz` at the end), then in the cache (ZOO_CACHE, by default the user's cache folder), then downloaded into the

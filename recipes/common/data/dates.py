@@ -36,7 +36,7 @@ def generate(
     first_year: int = 1900,
     last_year: int = 2099,
 ) -> Splits:
-    """Pairs of a written date and its ISO 8601 form, split by date: no date of one part occurs in another.
+    """Returns pairs of a written date and its ISO 8601 form, split by date: no date of one part occurs in another.
 
     Args:
         train: Number of training pairs; all texts differ, dates may occur in several writings.
@@ -81,7 +81,7 @@ def generate(
 
 
 def writings(date: datetime.date) -> list[str]:
-    """Every text that the data set may hold for a date.
+    """Returns every text that the data set may hold for a date.
 
     Args:
         date: A date.
@@ -98,7 +98,7 @@ def writings(date: datetime.date) -> list[str]:
 
 
 def write(date: datetime.date, generator: np.random.Generator) -> str:
-    """A date written in one of the ways of the data set.
+    """Returns a date written in one of the styles of the data set.
 
     Args:
         date: A date.
@@ -113,7 +113,7 @@ def write(date: datetime.date, generator: np.random.Generator) -> str:
 
 
 def languages_of(text: str, iso: str) -> set[str]:
-    """The languages in which a text is a writing of a date, by their English names.
+    """Returns the languages in which a text means a date, by their English names.
 
     Args:
         text: A text of the data set.
@@ -135,7 +135,7 @@ def languages_of(text: str, iso: str) -> set[str]:
 
 @cache
 def writing_styles() -> list[tuple[str, str, int]]:
-    """All ways of writing: a locale, a CLDR pattern and the index of a case variant in `CASES`."""
+    """Returns all styles: a locale, a CLDR pattern and the index of a case variant in `CASES`."""
     styles = []
     for name in LOCALES:
         locale = babel.Locale.parse(name)

@@ -19,7 +19,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def objects_of_lines(lines: Iterable[Line], bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
-    """The objects of JSON lines with their places, `FILE:line`.
+    """Yields the objects of JSON lines with their places, `FILE:line`.
 
     Args:
         lines: Lines that hold something.
@@ -39,7 +39,7 @@ def objects_of_lines(lines: Iterable[Line], bad: BadLines) -> Iterator[tuple[dic
 
 
 def begins_array(lines: Iterable[Line]) -> bool:
-    """Whether the first line that holds something begins an array.
+    """Returns whether the first line that is not empty begins an array.
 
     Args:
         lines: The lines of a file.
@@ -49,7 +49,7 @@ def begins_array(lines: Iterable[Line]) -> bool:
 
 
 def objects_of_array(path: Path, lines: Iterable[Line], bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
-    """The objects of a file that is one JSON array, with the lines where they begin, `FILE:line`.
+    """Yields the objects of a file that is one JSON array, with the lines where they begin, `FILE:line`.
 
     Args:
         path: The file.

@@ -149,7 +149,7 @@ def _is_number(text: str) -> bool:
 
 
 def is_in_range(example: LabelledText, bad: BadLines, highest: float) -> bool:
-    """Whether the number of an example is from 0 to the highest; notes it if not.
+    """Returns whether the number of an example is from 0 to the highest; notes it if not.
 
     Args:
         example: The example.

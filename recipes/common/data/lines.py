@@ -30,7 +30,7 @@ class Line(NamedTuple):
 
 
 def read_lines(path: str | os.PathLike, most_bytes: int | None = None) -> Iterator[Line]:
-    """Stream the lines of a UTF-8 text file, plain or gzip-compressed (told by its first bytes, not by its name).
+    """Streams the lines of a UTF-8 text file, plain or gzip-compressed (told by its first bytes, not by its name).
 
     Only line feeds end a line (with a carriage return before it or not), so that files stay aligned line by line
     whatever other separators the text holds. A byte-order mark at the start is dropped. A line that is not UTF-8

@@ -130,7 +130,7 @@ def language_token(source: str) -> str:
 
 
 def has_language_token(pair: TextPair, bad: BadLines, tokens: Sequence[str]) -> bool:
-    """Whether the source of a pair begins with a language token, where there are some; notes it if not.
+    """Returns whether the source of a pair begins with a language token, where there are some; notes it if not.
 
     Args:
         pair: The pair.

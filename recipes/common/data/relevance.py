@@ -42,7 +42,7 @@ def pairs_of_groups(groups: Iterable[Sequence[str]]) -> list[Pair]:
 
 
 def with_negatives(groups: Sequence[Sequence[str]], count: int, source: str, seed: int) -> list[tuple[str, ...]]:
-    """Returns groups with documents of other rows that are not relevant to their query behind them.
+    """Returns groups, each followed by documents of other rows that are not relevant to its query.
 
     Args:
         groups: Query and relevant document of each.

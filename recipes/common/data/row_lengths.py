@@ -11,7 +11,7 @@ Row = TypeVar("Row")
 
 
 def short_enough(rows: Sequence[Row], lengths: Iterable[Any], most: int, dropped: BadLines, *, what: str) -> list[Row]:
-    """Returns the rows that have at most so many tokens, and notes the others.
+    """Returns the rows of at most the given number of tokens, and notes the others.
 
     Args:
         rows: Rows with an `origin`, `FILE:line`.

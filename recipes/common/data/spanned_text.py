@@ -82,7 +82,7 @@ def with_tags(rows: Sequence[SpannedText], split: str) -> list[SpannedText]:
 
 
 def make_spanned(sentence: TaggedWords) -> SpannedText:
-    """Returns a sentence as a text with spans: its words joined by spaces, a full stop behind them.
+    """Returns a sentence as a text with spans: its words joined by spaces, followed by a full stop.
 
     Args:
         sentence: Words without punctuation, with BIO tags.

@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 def may_name_a_column(cell: str) -> bool:
-    """Whether a cell may be the name of a column: a few words, which do not end like a sentence.
+    """Returns whether a cell may be the name of a column: a few words, which do not end like a sentence.
 
     Args:
         cell: The cell.
@@ -86,7 +86,7 @@ def read_table(
     width: int | None = None,
     unnamed: Sequence[str] | None = None,
 ) -> Iterator[Row]:
-    """Stream the chosen columns of a file, row by row.
+    """Streams the chosen columns of a file, row by row.
 
     A TSV file (`.tsv`, `.tab`, `.txt`) has no quoting. A CSV file has: a cell in double quotes may hold commas, quotes
     (doubled) and line breaks. JSON lines (`.jsonl`, `.ndjson`, `.json`) hold an object per line; a `.json` file may be
@@ -132,7 +132,7 @@ def read_table(
 
 
 def read_objects(file: str | os.PathLike, bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
-    """Stream the objects of a JSON-lines file, or of a `.json` file that is one array, with their places.
+    """Streams the objects of a JSON-lines file, or of a `.json` file that is one array, with their places.
 
     Args:
         file: The file, perhaps gzip-compressed: `.jsonl`, `.ndjson` or `.json`, with `.gz` or not.

@@ -50,7 +50,7 @@ def token_f1(predicted: str, right: str) -> float:
 
 
 def answer_scores(predicted: Sequence[str], right: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Returns exact match and F1, in percent, of each question the best among its right answers.
+    """Returns exact match and F1 in percent, the best over the right answers of each question.
 
     Where some questions have no answer, also of those with one and of those without.
 

@@ -28,11 +28,11 @@ Results = Mapping[str, Mapping[int, Mapping[str, float]]]
 def compare(results: Results, metrics: Sequence[str]) -> list[dict[str, Any]]:
     """Compares each choice with the first, by the seeds that both have.
 
+    Intervals are cut at the range of a metric: neither an accuracy nor a difference of two accuracies is above 1.
+
     Args:
         results: The numbers of the runs.
         metrics: Names of the numbers to compare.
-
-    Intervals end where the values of a metric do: an accuracy is never above 1, and no difference of two is.
 
     Returns:
         For each choice and metric its mean, standard deviation and interval, and beside the first the difference, its

@@ -38,7 +38,7 @@ class Corpus:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """What one model makes of the test data.
+    """The results of one model on the test data.
 
     Args:
         rows: Each row of the data, without what the model makes of it: names to plain values.

@@ -52,7 +52,7 @@ Evaluator = Callable[[Any, HeldOut], tuple[Evaluation, int]]
 
 
 def evaluate_as(recipe: str, task: zoo.Task, held_out: HeldOut) -> Evaluation:
-    """Returns what a model makes of data, read and scored as a recipe does it.
+    """Returns the results of a model on data, read and scored as a recipe does.
 
     Args:
         recipe: One of `RECIPES`.

@@ -59,42 +59,50 @@ def tag_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
         predicted: Predicted ones.
 
     Reference:
-        seqeval (the evaluation of CoNLL).
+        Tjong Kim Sang and De Meulder (2003), "Introduction to the CoNLL-2003 Shared Task", section 2: an entity is
+        right if its kind and both of its ends are.
 
     Example:
 
     >>> tag_scores([["B-PER", "O"]], [["B-PER", "O"]])["entity_f1"]
     1.0
     """
-    from seqeval import metrics
-
     pairs = [pair for right, given in zip(truth, predicted, strict=True) for pair in zip(right, given, strict=True)]
     scores = {"accuracy": _round(np.mean([right == given for right, given in pairs]))}
     if all(tag == "O" or tag[:2] in ("B-", "I-") for tag, _ in pairs):
-        truth, predicted = [list(tags) for tags in truth], [list(tags) for tags in predicted]
-        scores["entity_precision"] = _round(metrics.precision_score(truth, predicted, zero_division=0))
-        scores["entity_recall"] = _round(metrics.recall_score(truth, predicted, zero_division=0))
-        scores["entity_f1"] = _round(metrics.f1_score(truth, predicted, zero_division=0))
+        found = [(entities_of(right), entities_of(given)) for right, given in zip(truth, predicted, strict=True)]
+        hits = sum(len(right & given) for right, given in found)
+        in_truth, in_predicted = (sum(map(len, side)) for side in zip(*found, strict=True))
+        scores["entity_precision"] = _round(hits / max(1, in_predicted))
+        scores["entity_recall"] = _round(hits / max(1, in_truth))
+        scores["entity_f1"] = _round(2 * hits / max(1, in_truth + in_predicted))
     return scores
 
 
 def entities_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """Returns the entities of a sentence: kind, first and last word.
 
+    An I tag goes on with an entity of its kind. Behind anything else it begins one.
+
     Args:
         tags: BIO tags.
 
     Reference:
-        seqeval.
+        The script conlleval of the shared tasks of CoNLL.
 
     Example:
 
     >>> entities_of(["B-PER", "I-PER", "O"])
     {('PER', 0, 1)}
     """
-    from seqeval.metrics.sequence_labeling import get_entities
-
-    return set(get_entities(list(tags)))
+    entities, first, kind = set(), 0, None
+    for place, tag in enumerate([*tags, "O"]):
+        if kind is not None and tag == f"I-{kind}":
+            continue
+        if kind is not None:
+            entities.add((kind, first, place - 1))
+        first, kind = place, tag[2:] if tag[:2] in ("B-", "I-") else None
+    return entities
 
 
 def linear_baseline(

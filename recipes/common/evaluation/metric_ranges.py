@@ -20,7 +20,7 @@ _SHARES = re.compile(r"accuracy|f1|precision|recall|exact_match|ndcg|mrr")
 
 
 def range_of(metric: str, values: Sequence[float]) -> Range:
-    """Returns the lowest and the highest value that a result may have, infinite where it is not bounded or not known.
+    """Returns the lowest and the highest value that a result may have, infinite if it is unbounded or unknown.
 
     Args:
         metric: Its name, as in `results.json`.
@@ -41,7 +41,7 @@ def range_of(metric: str, values: Sequence[float]) -> Range:
 
 
 def clipped(interval: Range | None, low: float, high: float) -> Range | None:
-    """Returns what of an interval lies between two values; None for none.
+    """Returns an interval clipped to two values; None for None.
 
     Args:
         interval: The interval.

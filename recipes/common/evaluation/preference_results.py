@@ -78,7 +78,7 @@ def draw(run: RunFolder, history: dict[str, list[float]], margins: np.ndarray) -
 
 
 def closeness(outputs: Sequence[str], wanted: Sequence[str], others: Sequence[str]) -> list[float]:
-    """How much nearer each output is to the text that is wanted than to another one, -100 to 100.
+    """Returns how much nearer each output is to the wanted text than to another one, -100 to 100.
 
     Args:
         outputs: The texts to score.
@@ -101,7 +101,7 @@ def closeness(outputs: Sequence[str], wanted: Sequence[str], others: Sequence[st
 
 
 def win_rate(values: Sequence[float], others: Sequence[float]) -> float:
-    """Share of values that are above the others in their places; equal ones count one half.
+    """Returns the fraction of values greater than the other ones at their places; equal ones count one half.
 
     Args:
         values: Numbers.

@@ -96,9 +96,9 @@ def retrieval_scores(
 ) -> dict[str, float]:
     """Returns nDCG@10, MRR@10 and the recall of documents that were found, means over queries.
 
-    nDCG discounts the grade of the document at rank r by log2(r + 1), and divides by what the best order of all
-    relevant documents has. MRR is the inverse rank of the first relevant document, 0 beyond rank 10. Recall@k is the
-    share of the relevant documents that are among the first k.
+    nDCG divides the grade of the document at rank r by log2(r + 1), and the sum by that of the best order of all
+    relevant documents. MRR is the inverse rank of the first relevant document, 0 beyond rank 10. Recall@k is the
+    fraction of the relevant documents that are among the first k.
 
     Args:
         found: Ids of documents by the query's, best first.

@@ -81,7 +81,7 @@ def paired_t_test(values: Sequence[float], baseline: Sequence[float]) -> Differe
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
-    """Returns p values that are corrected for being several: at 0.05 one false alarm in 20 tables, not in 20 tests.
+    """Returns p values corrected for multiple tests: at 0.05, one false alarm in 20 tables, not in 20 tests.
 
     Args:
         p_values: The p values; None where nothing was tested.
@@ -179,7 +179,7 @@ def correlation_of(truth: Sequence[float], predicted: Sequence[float], ranks: bo
 def resample(
     measures: Sequence[Measure], rows: int, *, resamples: int = 1000, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns measures of the rows as they are, and of resamples with replacement, the same ones for all measures.
+    """Returns measures of the given rows, and of resamples with replacement, the same resamples for all measures.
 
     Args:
         measures: The measures, of one model or several.

@@ -22,7 +22,7 @@ class Score(NamedTuple):
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus BLEU of detokenised text, 0 to 100, by sacreBLEU with its own tokenisation (13a), with case.
+    """Returns the cased corpus BLEU of detokenised text, 0 to 100, by sacreBLEU with its own tokenisation (13a).
 
     Args:
         hypotheses: The texts to score.
@@ -46,7 +46,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Corpus chrF2, the F-score of character n-grams up to 6, 0 to 100, by sacreBLEU.
+    """Returns the corpus chrF2, the F-score of character n-grams up to 6, 0 to 100, by sacreBLEU.
 
     Args:
         hypotheses: The texts to score.
@@ -70,15 +70,15 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
 
 
 def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Score:
-    """Corpus BLEU on Moses-tokenised, lower-cased text, as most papers on Multi30k report it.
+    """Returns the corpus BLEU of Moses-tokenised, lower-cased text, as most papers on Multi30k report it.
 
-    Hypotheses and references both go through these steps: lower-case (Unicode), normalise punctuation
-    (`MosesPunctNormalizer(language)`), tokenise (`MosesTokenizer(language)`, no splitting at hyphens, no HTML
-    escapes), the tools being those of the `sacremoses` package. Then corpus BLEU over 1- to 4-grams of the tokens, one
-    reference, no smoothing, the brevity penalty over the whole corpus: what Moses' `multi-bleu.perl` computes.
-    These are the steps by which the tokenised files of Multi30k were made (lower-casing, normalisation,
-    tokenisation), so that hypotheses in plain text can be compared with numbers measured on those files. It is not
-    comparable with `bleu`.
+    Hypotheses and references are lower-cased (Unicode), their punctuation is normalised
+    (`MosesPunctNormalizer(language)`), and they are tokenised (`MosesTokenizer(language)`, no splitting at hyphens, no
+    HTML escapes), by the package `sacremoses`. The score is corpus BLEU over 1- to 4-grams of the tokens with one
+    reference, without smoothing, with the brevity penalty over the whole corpus, as in Moses's `multi-bleu.perl`.
+
+    The tokenised files of Multi30k were made by the same steps, so hypotheses in plain text can be compared with
+    numbers measured on those files. The score is not comparable with `bleu`.
 
     Args:
         hypotheses: The texts to score, detokenised.
@@ -105,7 +105,7 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], languag
 
 
 def moses_tokens(texts: Sequence[str], language: str) -> list[str]:
-    """Lower-case, normalise the punctuation of and tokenise texts, as `tokenised_bleu` does before it counts.
+    """Returns lower-cased, normalised and tokenised texts, as `tokenised_bleu` counts them.
 
     Args:
         texts: Plain texts.
@@ -125,7 +125,7 @@ def moses_tokens(texts: Sequence[str], language: str) -> list[str]:
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The share of texts that equal their reference, character by character.
+    """Returns the fraction of texts that equal their reference, character by character.
 
     Args:
         hypotheses: The texts to score.
@@ -149,7 +149,7 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 def translation_scores(
     hypotheses: Sequence[str], references: Sequence[str], language: str | None = None
 ) -> dict[str, Any]:
-    """Returns the share of exact matches, sacreBLEU and chrF2, the latter two with their signatures.
+    """Returns the fraction of exact matches, and sacreBLEU and chrF2 with their signatures.
 
     Args:
         hypotheses: The texts to score.
@@ -193,7 +193,7 @@ def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
 
 
 def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
-    """ROUGE-1, ROUGE-2 and ROUGE-L: F1 with stemming, the best over the references of a text, the mean over texts.
+    """Returns ROUGE-1, ROUGE-2 and ROUGE-L: F1 with stemming, the best over references, the mean over texts.
 
     Args:
         hypotheses: The texts to score.
@@ -237,7 +237,7 @@ def rouge_of_each(hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 
 
 def perplexity(loss: float) -> float | None:
-    """Returns the exponential of a mean negative log-likelihood; None where it is no number that JSON can hold.
+    """Returns the exponential of a mean negative log-likelihood; None if it is NaN or too large for a float.
 
     Args:
         loss: Mean over the tokens, in nats.

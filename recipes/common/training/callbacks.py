@@ -15,7 +15,7 @@ _KEY = "training.callbacks"
 
 
 def check_callbacks(callbacks: Sequence[str | dict[str, Any]]) -> None:
-    """Checks that callbacks can be imported and take the arguments that they are given; makes none.
+    """Checks that callbacks can be imported and take the arguments that they are given; creates none.
 
     Args:
         callbacks: The key `training.callbacks`.

@@ -20,7 +20,9 @@ class LabelTrainingConfig(EncoderTrainingConfig):
     """How the model is trained."""
 
     class_weights: dict[str, float] | Literal["balanced"] | None = setting(
-        None, "Weights of labels in the loss, others have 1: {rare: 5}; or balanced: the rarer, the larger."
+        None,
+        "Weights of labels in the loss, for example {rare: 5}; other labels have 1. balanced: the "
+        "rarer the label, the larger.",
     )
 
 

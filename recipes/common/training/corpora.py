@@ -22,7 +22,9 @@ TRAIN_HELP = "Text files, plain or .gz, the name of a data set, or corpora of re
 _CORPORA_FILE = "corpora.json"
 # of text files whose documents are all in the memory, which takes several times as much
 _MOST_BYTES = 1 << 30
-WEIGHTS_HELP = "Share of each corpus in the training, in passes of its own; empty for all rows in each pass."
+WEIGHTS_HELP = (
+    "Share of each corpus in the training; each has its own passes. Empty: each pass has all rows of all corpora."
+)
 
 
 def open_corpora(config: Any, run: RunFolder) -> list[Corpus]:
@@ -111,7 +113,7 @@ def _remember(corpora: Sequence[Corpus], run: RunFolder) -> None:
 
 
 def adopt_tokenizer(corpora: Sequence[Corpus], run: RunFolder) -> None:
-    """Makes the tokenizer of the corpora that of a run that has none yet.
+    """Copies the tokenizer of the corpora to a run that has none yet.
 
     Args:
         corpora: The corpora.

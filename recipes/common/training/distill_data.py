@@ -63,7 +63,7 @@ def as_config_of(kind: str, stored: Any, default: Any) -> Any:
 
 
 def require_keys_of(kind: str, changed: dict[str, tuple[Any, Any]]) -> None:
-    """Raises a `ConfigError` for a key that says nothing of this kind of teacher.
+    """Raises a `ConfigError` for a key that does not apply to this kind of teacher.
 
     Args:
         kind: The task of the teacher.
@@ -85,7 +85,7 @@ def open_texts(data: Any) -> list[list[str]]:
 
 
 def longest_of(teacher: Any, student: Any) -> int:
-    """Returns the most tokens that both take.
+    """Returns the largest number of tokens that both accept.
 
     Args:
         teacher, student: Tasks.

@@ -13,7 +13,7 @@ from recipes.common.config import setting
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, train
 from recipes.common.training.models import ModelConfig
-from recipes.common.training.optimizers import SCHEDULE_HELP
+from recipes.common.training.optimizers import SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.tokenizers import TokenizerConfig
 
 
@@ -22,7 +22,7 @@ class EncoderTokenizerConfig(TokenizerConfig):
     """The tokenizer, trained on the training texts."""
 
     kind: Literal["bpe", "unigram", "wordpiece", "byte_level_bpe"] = setting("bpe", "Kind of tokenizer.")
-    vocabulary_size: int = setting(300, "Most tokens, special ones included.")
+    vocabulary_size: int = setting(300, "Largest number of tokens in the vocabulary, including special tokens.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +31,8 @@ class EncoderModelConfig(ModelConfig):
 
     options: dict[str, Any] | None = setting(
         None,
-        "Choices that differ from the preset; null: 2 layers of width 128, feed-forward 256, with this preset; of a "
-        "saved model dropout, max_length.",
+        "Choices that differ from the preset. null: 2 layers of width 128 with feed-forward width "
+        "256, for the default preset. A saved model takes dropout and max_length.",
         stands_for={"num_layers": 2, "hidden_dim": 128, "feed_forward": {"intermediate_dim": 256}},
         beside=("preset", "start_from"),
     )
@@ -42,14 +42,16 @@ class EncoderModelConfig(ModelConfig):
 class EncoderTrainingConfig(TrainingConfig):
     """How the model is trained."""
 
-    epochs: int = setting(4, "Passes over the training data.")
-    batch_size: int = setting(32, "Examples of a batch.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.001, "Peak of the learning rate.")
-    schedule: str = setting("linear", SCHEDULE_HELP)
-    warmup_steps: float = setting(0.1, "Updates up to the peak; below 1 their share of all updates.")
-    weight_decay: float = setting(0.01, "Decoupled weight decay of matrices.")
+    epochs: int = setting(4, "Number of passes over the training data.")
+    batch_size: int = setting(32, "Number of examples per batch.", least=1, most=1 << 16)
+    learning_rate: float = setting(0.001, "Peak learning rate, after the warm-up.")
+    schedule: str = setting("linear", SCHEDULE_HELP, offers=SCHEDULE_NAMES)
+    warmup_steps: float = setting(
+        0.1, "Number of updates of the warm-up. A value below 1 is their share of all updates."
+    )
+    weight_decay: float = setting(0.01, "Decoupled weight decay, applied to matrices.")
     weights: Literal["average", "best"] = setting(
-        "best", "Which weights are kept: the average of the last epochs', or those of the best epoch."
+        "best", "Which weights are kept: the average over the last epochs, or those of the best epoch."
     )
 
 

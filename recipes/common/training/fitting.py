@@ -22,7 +22,9 @@ from recipes.common.training.models import check_model
 from recipes.common.training.optimizers import (
     FINITE,
     OPTIMIZER_HELP,
+    OPTIMIZERS,
     SCHEDULE_HELP,
+    SCHEDULE_NAMES,
     check_optimizer,
     make_schedule,
     new_optimizer,
@@ -34,15 +36,19 @@ from recipes.common.training.precision import describe_step
 class TrainingConfig:
     """How a model is trained; recipes derive from it, with defaults and keys of their own."""
 
-    epochs: int = setting(5, "Most passes over the training data.", least=1, most=10**6)
-    optimizer: str = setting("adamw", OPTIMIZER_HELP)
-    optimizer_options: dict[str, Any] = setting({}, "Further arguments of the optimizer, such as {momentum: 0.9}.")
-    learning_rate: float = setting(0.001, "Peak of the learning rate.", above=0)
-    schedule: str = setting("cosine", SCHEDULE_HELP)
+    epochs: int = setting(5, "Largest number of passes over the training data.", least=1, most=10**6)
+    optimizer: str = setting("adamw", OPTIMIZER_HELP, offers=OPTIMIZERS)
+    optimizer_options: dict[str, Any] = setting({}, "Further arguments of the optimizer, for example {momentum: 0.9}.")
+    learning_rate: float = setting(0.001, "Peak learning rate, after the warm-up.", above=0)
+    schedule: str = setting("cosine", SCHEDULE_HELP, offers=SCHEDULE_NAMES)
     schedule_options: dict[str, Any] = setting(
-        {}, "Arguments of a schedule of Keras, in updates after the warm-up; of warmup_stable_decay decay, its shape."
+        {},
+        "Arguments of a schedule of Keras, counted in updates after the warm-up. warmup_stable_decay "
+        "takes decay, its shape.",
     )
-    warmup_steps: float = setting(100, "Updates up to the peak; below 1 their share of all updates.", least=0)
+    warmup_steps: float = setting(
+        100, "Number of updates of the warm-up. A value below 1 is their share of all updates.", least=0
+    )
     decay_share: float = setting(0.2, "Share of the updates in which warmup_stable_decay decays.", above=0, most=1)
     final_learning_rate: float = setting(
         0.0, "Learning rate after the last update (linear, cosine, warmup_stable_decay).", least=0
@@ -56,10 +62,10 @@ class TrainingConfig:
     beta_1: float = setting(0.9, "Adam's first decay rate.", least=0, below=1)
     beta_2: float = setting(0.999, "Adam's second decay rate.", least=0, below=1)
     epsilon: float = setting(1e-8, "Adam's epsilon.", above=0)
-    weight_decay: float = setting(0.0, "Decoupled weight decay of matrices.", least=0)
-    clip_norm: float | None = setting(1.0, "Norm that the whole gradient is clipped to.", above=0)
+    weight_decay: float = setting(0.0, "Decoupled weight decay, applied to matrices.", least=0)
+    clip_norm: float | None = setting(1.0, "Largest norm of the whole gradient. Gradients are clipped to it.", above=0)
     accumulation_steps: int | None = setting(
-        None, "Batches whose gradients are averaged before an update.", least=1, most=10**6
+        None, "Number of batches whose gradients are averaged before an update.", least=1, most=10**6
     )
     dtype: str = setting("float32", "Dtype policy; mixed_bfloat16 is faster on accelerators and on some processors.")
     jit_compile: bool | None = setting(
@@ -72,19 +78,23 @@ class TrainingConfig:
         harmless=True,
     )
     patience: int | None = setting(
-        None, "Epochs without a better validation metric after which training stops.", least=0
+        None, "Number of epochs without a better validation metric after which training stops.", least=0
     )
     callbacks: list[str | dict[str, Any]] = setting(
-        [], "Callbacks of one's own: my_module.MyCallback, or {class: my_module.MyCallback, argument: value}."
+        [], "Your own callbacks: my_module.MyCallback, or {class: my_module.MyCallback, argument: value}."
     )
     weights: Literal["average", "best"] = setting(
-        "average", "Which weights are kept: the average of the last epochs', or those of the best epoch."
+        "average", "Which weights are kept: the average over the last epochs, or those of the best epoch."
     )
     average_checkpoints: int = setting(
-        1, "Number of last epochs whose weights are averaged; 1 takes the last.", least=1, most=10**6
+        1, "Number of last epochs whose weights are averaged. 1: the weights of the last epoch.", least=1, most=10**6
     )
-    save_every: int = setting(200, "Batches between two saved states within an epoch.", harmless=True, least=1)
-    seed: int = setting(0, "Seed of weights, dropout and order.", least=0, most=2**32 - 1)
+    save_every: int = setting(
+        200, "Number of batches between two saved states within an epoch.", harmless=True, least=1
+    )
+    seed: int = setting(
+        0, "Seed of the initial weights, of dropout and of the order of the data.", least=0, most=2**32 - 1
+    )
 
     @property
     def is_compiled(self) -> bool:
@@ -98,7 +108,7 @@ class TrainingConfig:
 
 
 def prepare(config: Any) -> None:
-    """Checks what can be checked before the data are read; sets seed and dtype policy, before anything is made.
+    """Checks the configuration before data are read, and sets seed and dtype policy before a model is made.
 
     Args:
         config: The configuration of a recipe, with the groups `data`, `model` and `training` and the key `export`.
@@ -175,7 +185,7 @@ def require_one_device(config: Any, recipe: str) -> None:
 def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> keras.optimizers.Optimizer:
     """Returns the optimizer.
 
-    Weight decay is on matrices only: not on biases, norms and other vectors, nor on embeddings.
+    Weight decay acts on matrices only, not on biases, norms, other vectors or embeddings.
 
     Args:
         config: The configuration.

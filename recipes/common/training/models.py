@@ -24,38 +24,46 @@ AnyTask = TypeVar("AnyTask", bound="zoo.Task")
 class LoraConfig:
     """Low-rank updates, which then train in place of the backbone's weights (Hu et al. 2022)."""
 
-    rank: int | None = setting(None, "Rank of the updates; null for none: all weights train.", least=1, most=1 << 16)
-    alpha: float | None = setting(None, "Updates are multiplied by alpha / rank; null for 1.", above=0)
-    dropout: float = setting(0.0, "Rate at which inputs of updates are dropped in training.", least=0, below=1)
+    rank: int | None = setting(
+        None, "Rank of the low-rank updates. null: no updates, and all weights train.", least=1, most=1 << 16
+    )
+    alpha: float | None = setting(None, "The updates are multiplied by alpha / rank. null: the factor is 1.", above=0)
+    dropout: float = setting(0.0, "Dropout rate of the inputs of the updates in training.", least=0, below=1)
     targets: list[str] = setting(
         ["query", "value"],
-        "Layers: query, key, value, output, gate, up, down, ..., all of the blocks, or paths.",
+        "Layers that get updates: query, key, value, output, gate, up, down, ..., all (of the blocks), or paths.",
     )
-    blocks: list[int] | None = setting(None, "Blocks, from 0, or from -1 for the last; null for all of each stack.")
+    blocks: list[int] | None = setting(
+        None, "Blocks that get updates, from 0, or from -1 for the last. null: all blocks of each stack."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
-    preset: str = setting("modern_encoder_tiny", "A name of zoo.list_presets(), for a new model.")
+    preset: str = setting(
+        "modern_encoder_tiny", "Name of the preset of a new model, one of zoo.list_presets().", offers="presets"
+    )
     options: dict[str, Any] | None = setting(
-        None, "Choices that differ from the preset, null for none; of a saved model dropout, max_length."
+        None, "Choices that differ from the preset. null: none. A saved model takes dropout and max_length."
     )
     start_from: str | None = setting(
         None,
-        "Model to start from, with its tokenizer: directory of a saved model or of the Transformers library, adapter "
-        "of the PEFT library, run folder, hf://owner/name, or a named preset with published weights.",
+        "Model to start from, with its tokenizer: the directory of a saved model or of the "
+        "Transformers library, an adapter of the PEFT library, a run folder, hf://owner/name, or a "
+        "preset with published weights.",
+        offers="paths",
     )
     lora: LoraConfig = LoraConfig()
     freeze: list[str] = setting(
-        [], "Parts that do not train, by their place: backbone, embeddings, encoder, block_0, decoder/block_1, ..."
+        [], "Parts that do not train: backbone, embeddings, encoder, block_0, decoder/block_1, ..."
     )
     quantize: Literal["int8", "int4"] | None = setting(
-        None, "int8: the backbone's weights in 8 bits under low-rank updates (QLoRA, Dettmers et al. 2023)."
+        None, "int8: stores the weights of the backbone in 8 bits under low-rank updates (QLoRA, Dettmers et al. 2023)."
     )
     rematerialize: bool = setting(
-        False, "Whether blocks are computed again in the backward pass, which saves memory and takes time."
+        False, "Whether blocks are computed again in the backward pass. This saves memory and takes time."
     )
 
     @property
@@ -261,7 +269,8 @@ def adapt(task: zoo.Task, model: ModelConfig) -> None:
         with errors_of("model.freeze"):
             print(task.freeze(*model.freeze))
     if model.rematerialize:
-        blocks = [layer for layer in task._flatten_layers() if isinstance(layer, layers.TransformerBlock)]
+        inside = layers.keras_internals.sublayers(task)
+        blocks = [layer for layer in inside if isinstance(layer, layers.TransformerBlock)]
         if not blocks:
             raise ConfigError("model.rematerialize must be false for a model without Transformer blocks, got true")
         for block in blocks:

@@ -36,14 +36,16 @@ _KEY_OF = {
     **dict.fromkeys(("use_ema", "ema_momentum", "ema_overwrite_frequency"), "average_checkpoints"),
 }
 # written out, since Keras is not asked before it is needed
-OPTIMIZER_HELP = (
-    "Any of Keras: adadelta, adafactor, adagrad, adam, adamax, adamw, ftrl, lamb, lion, muon, nadam, rmsprop, "
-    "schedulefreeadamw, sgd."
+OPTIMIZERS = (
+    *("adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw", "ftrl", "lamb", "lion", "muon", "nadam"),
+    *("rmsprop", "schedulefreeadamw", "sgd"),
 )
-SCHEDULE_HELP = (
-    f"How the learning rate goes on after the warm-up: {', '.join(SCHEDULES)}, CosineDecay, CosineDecayRestarts, "
-    "ExponentialDecay, InverseTimeDecay, PolynomialDecay."
+SCHEDULE_NAMES = (
+    *SCHEDULES,
+    *("CosineDecay", "CosineDecayRestarts", "ExponentialDecay", "InverseTimeDecay", "PolynomialDecay"),
 )
+OPTIMIZER_HELP = f"Any optimizer of Keras: {', '.join(OPTIMIZERS)}."
+SCHEDULE_HELP = f"Schedule of the learning rate after the warm-up: {', '.join(SCHEDULE_NAMES)}."
 
 
 @functools.cache

@@ -51,7 +51,7 @@ def multiplies_bfloat16(description: str | None = None) -> bool:
 
 
 def advise_policy(width: int, description: str | None = None) -> str | None:
-    """Returns what to tell who trains in float32 where bfloat16 is faster; None where there is nothing to tell.
+    """Returns advice for training in float32 where bfloat16 is faster; None if there is nothing to advise.
 
     The policy is not changed: the same configuration gives the same figures on each machine.
 

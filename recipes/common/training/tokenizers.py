@@ -17,13 +17,16 @@ class TokenizerConfig:
     """The tokenizer; recipes derive from it, with defaults of their own."""
 
     kind: Literal["characters", "bytes", "byte_level_bpe", "bpe", "unigram", "wordpiece"] = setting(
-        "bpe", "bpe and unigram are SentencePiece models."
+        "bpe", "Kind of tokenizer. bpe and unigram are SentencePiece models."
     )
     vocabulary_size: int = setting(
-        8000, "Most tokens, special ones included (not characters and bytes).", least=1, most=10**7
+        8000,
+        "Largest number of tokens in the vocabulary, including special tokens (not for characters and bytes).",
+        least=1,
+        most=10**7,
     )
     character_coverage: float = setting(
-        1.0, "Share of the characters that get a token of their own (bpe, unigram).", least=0.98, most=1
+        1.0, "Share of the characters in the text that get a token of their own (bpe, unigram).", least=0.98, most=1
     )
     split_digits: bool = setting(False, "Whether each digit is a token of its own (bpe, unigram).")
     lowercase: bool = setting(False, "Whether text is lower-cased (wordpiece).")

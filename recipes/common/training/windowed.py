@@ -17,10 +17,13 @@ class WindowedModelConfig(EncoderModelConfig):
     """The model: a new one by preset and options, or a saved one by start_from, and which of its weights train."""
 
     sequence_length: int | None = setting(
-        None, "Most tokens of a text, or of a window; null for as many as the model takes.", least=1
+        None, "Largest number of tokens of a text, or of a window. null: as many as the model takes.", least=1
     )
     stride: int | None = setting(
-        None, "Tokens that windows of long texts share, at most half of a window; null cuts long texts.", least=0
+        None,
+        "Number of tokens that neighbouring windows of a long text share, at most half of a window. "
+        "null: long texts are cut.",
+        least=0,
     )
 
 

@@ -1,6 +1,7 @@
 // What a model attends to: a heat map of the weights of a layer, and a table that says the same in words.
 
-import { choiceOf, labelled, make, shown, table, textArea } from "./elements.js";
+import { choiceOf, labelled, make, textArea } from "./elements.js";
+import { attendedTable, heatMap } from "./heat.js";
 import { inputFields } from "./predicting.js";
 import { predict } from "./server.js";
 import { makeView } from "./view.js";
@@ -12,7 +13,6 @@ const KINDS = {
   encoder: ["Source to source", "source_tokens", "source_tokens"],
   decoder: ["Written tokens to those before", "written_tokens", "given_tokens"],
 };
-const MOST_NAMED = 5; // columns that the table names for each row
 
 /** Returns the view of attention weights. */
 export function attentionView(model, signatures) {
@@ -23,6 +23,9 @@ export function attentionView(model, signatures) {
   const [parts, inputs] = inputFields({ inputs: others }, names);
   const target = textArea();
   if (hasTargets) parts.push(labelled("Text that is written", target, "Empty for what the model writes."));
+  let drawAgain = () => {};
+  // pictures keep the colors that they were drawn with
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawAgain());
   const run = async (place, signal) => {
     const asked = inputs();
     if (hasTargets) {
@@ -47,12 +50,15 @@ export function attentionView(model, signatures) {
     const chooseLayer = () => {
       const [title, rows, columns] = KINDS[kind.value];
       const [queries, keys] = [rows, columns].map((name) => found[name][0].slice(0, lengthOf(found, name)));
-      picture.replaceChildren(...drawn(`${title}, layer ${Number(layer.value) + 1}`, queries, keys, found[kind.value][0][layer.value]));
+      const weights = found[kind.value][0][layer.value].slice(0, queries.length).flatMap((row) => row.slice(0, keys.length));
+      const shows = [`${title}, layer ${Number(layer.value) + 1}`, queries, keys, weights];
+      picture.replaceChildren(...heatMap(...shows), attendedTable(...shows, "the mean over heads"));
     };
     kind.addEventListener("change", chooseKind);
     layer.addEventListener("change", chooseLayer);
     place.replaceChildren(make("div", { class: "columns" }, labelled("From and to", kind), labelled("Layer", layer)), picture);
     chooseKind();
+    drawAgain = chooseLayer;
     return `Weights of ${found[kinds[0]][0].length} layers, the mean over heads.`;
   };
   return makeView({ parts, name: "Show attention", run });
@@ -60,27 +66,4 @@ export function attentionView(model, signatures) {
 
 function lengthOf(found, name) {
   return found[{ tokens: "lengths", source_tokens: "source_lengths" }[name] ?? "written_lengths"][0];
-}
-
-function drawn(title, queries, keys, weights) {
-  const head = make("div", { class: "heat-row" }, make("span", { class: "heat-name" }),
-    ...keys.map((token) => make("span", { class: "heat-key" }, visible(token))));
-  const rows = queries.map((token, row) => make("div", { class: "heat-row" }, make("span", { class: "heat-name" }, visible(token)),
-    ...keys.map((key, column) => {
-      const cell = make("span", { class: "heat-cell", title: `${visible(token)} → ${visible(key)}: ${shown(weights[row][column])}` });
-      cell.style.setProperty("--weight", weights[row][column]);
-      return cell;
-    })));
-  const map = make("div", { class: "heat", role: "img", "aria-label": `Heat map: ${title}. The table below says the same.` }, head, ...rows);
-  const lines = queries.map((token, row) => {
-    const order = keys.map((key, column) => [weights[row][column], key]).filter(([weight]) => weight >= 0.0005);
-    order.sort((one, other) => other[0] - one[0]);
-    return [visible(token), order.slice(0, MOST_NAMED).map(([weight, key]) => `${visible(key)} ${shown(weight)}`).join(", ")];
-  });
-  const scroll = make("div", { class: "scroll", role: "region", "aria-label": "Heat map", tabindex: "0" }, map);
-  return [scroll, table(title, ["Token", `Attends to (at most ${MOST_NAMED} tokens, the mean over heads)`], lines)];
-}
-
-function visible(token) {
-  return token.replaceAll(" ", "␣").replaceAll("\n", "⏎") || "∅";
 }

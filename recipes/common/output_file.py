@@ -1,0 +1,37 @@
+"""The file that a command writes at its end, checked at its beginning."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from recipes.common.errors import ConfigError, errors_of, shown
+
+
+def check_output_file(path: str, suffix: str = "") -> None:
+    """Checks that a file can be written, before the work whose result it is to hold.
+
+    Args:
+        path: The file. Its folder is made when it is written.
+        suffix: How its name must end; empty for any end.
+
+    Raises:
+        ConfigError: If it has another end, is a folder, or its folder cannot be looked at or written to.
+
+    Example:
+
+    >>> check_output_file("runs/page.html", ".html")
+    """
+    file = Path(path)
+    if not file.name.endswith(suffix):
+        raise ConfigError(f"output must end with {suffix}, got {shown(path, 200)}")
+    with errors_of("output"):  # a name that is too long, a folder that may not be looked into
+        is_folder = file.is_dir()
+        folder = next(parent for parent in Path(os.path.abspath(file)).parents if parent.exists())
+    if is_folder:
+        raise ConfigError(f"output must be a file, got {shown(path, 200)}, which is a folder")
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        what = "not writable" if folder.is_dir() else "not a folder"
+        raise ConfigError(
+            f"output must be in a folder that can be written to, got {shown(path, 200)}: {folder} is {what}"
+        )

@@ -1,0 +1,227 @@
+"""The report of a run as one HTML page: scores, curves, samples, pictures, settings and the model card."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import html
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+from markdown_it import MarkdownIt
+
+import zoo
+from recipes.common.inspection_page import PAGE
+from recipes.common.run_folder import RunFolder
+
+REPORT = "report.html"
+# of a chart; numbers stand left of it
+_WIDTH, _HEIGHT, _EDGE, _LEFT = 420, 200, 24, 72
+_MOST_SAMPLES = 40
+# metrics that are no measure of the training
+_NO_CURVES = ("tokens", "val_tokens")
+# sections of the model card that the report has itself
+_OWN_SECTIONS = ("Configuration", "Pictures")
+_STYLE = """
+header, main { max-inline-size: 72rem; }
+h2 { margin: 0 0 0.75rem; font-size: 1.25rem; }
+summary { cursor: pointer; }
+summary h2 { display: inline; }
+details[open] summary { margin-block-end: 0.75rem; }
+a { color: var(--accent); }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 1rem; }
+figure { margin: 0; min-inline-size: 0; }
+figcaption { font-weight: 600; }
+svg, img { display: block; inline-size: 100%; block-size: auto; }
+img { background: #ffffff; inline-size: auto; max-inline-size: 100%; max-block-size: 32rem; }
+svg text { fill: var(--faint); font-size: 12px; }
+.axis { fill: none; stroke: var(--edge); }
+.curve { fill: none; stroke: var(--accent); stroke-width: 2; }
+.validation { stroke: var(--problem); stroke-dasharray: 6 4; }
+.scroll th { overflow-wrap: normal; }
+.scroll td { overflow-wrap: anywhere; min-inline-size: 6rem; }
+pre { overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font-size: 0.875rem; }
+.model-card { overflow-wrap: anywhere; }
+.model-card pre, .model-card table { margin-block-end: 0.75rem; }
+"""
+
+
+def write_report(run: RunFolder, recipe: str, task: zoo.Task, scores: Sequence[tuple[str, Any]]) -> Path:
+    """Writes `report.html`, which needs no other file and no network.
+
+    Args:
+        run: The run folder, with all that the report shows.
+        recipe: Name of the recipe.
+        task: The trained task.
+        scores: Names and values.
+
+    Returns:
+        The path.
+    """
+    title = f"{type(task).__name__} trained with recipes.{recipe}"
+    sections = {
+        "Scores": _table(scores),
+        "Curves": _curves(run.path / "metrics.csv"),
+        "Samples": _samples(run.path / "samples"),
+        "Pictures": _pictures(run.plots),
+    }
+    # long, and read when there is a question
+    folded = {
+        "Settings": f"<pre>{html.escape(run.config_yaml.read_text(encoding='utf-8'))}</pre>",
+        "Model card": _model_card((run.path / "model_card.md").read_text(encoding="utf-8")),
+    }
+    cards = [
+        *(f'<section class="card"><h2>{name}</h2>\n{body}</section>' for name, body in sections.items() if body),
+        *(
+            f'<details class="card"><summary><h2>{name}</h2></summary>\n{body}</details>'
+            for name, body in folded.items()
+        ),
+    ]
+    link = f'<p><a href="{PAGE}">What the model does with an example</a></p>\n' if (run.path / PAGE).exists() else ""
+    body = f"<header><h1>{html.escape(title)}</h1></header>\n<main>\n{link}" + "\n".join(cards) + "\n</main>"
+    style = zoo.inspect.html_page.read_part("look.css") + _STYLE
+    return run.write_text(REPORT, zoo.inspect.html_page.self_contained(title, body, style=style))
+
+
+def _table(rows: Sequence[tuple[str, Any]]) -> str:
+    lines = (
+        f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>' for name, value in rows
+    )
+    return (
+        '<div class="scroll" role="region" aria-label="Scores" tabindex="0"><table><thead><tr><th scope="col">measure'
+        f'</th><th scope="col">value</th></tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
+    )
+
+
+def read_metrics(path: Path) -> dict[str, list[tuple[float, float]]]:
+    """Returns the metrics of a run by name: (epoch from 1, value), those that are numbers.
+
+    Args:
+        path: The file `metrics.csv` of a run; there may be none.
+    """
+    if not path.is_file():
+        return {}
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    series: dict[str, list[tuple[float, float]]] = {}
+    for number, row in enumerate(rows, 1):
+        for name, text in row.items():
+            value = _number(text)
+            if name not in (None, "epoch") and value is not None:
+                series.setdefault(name, []).append((number, value))
+    return series
+
+
+def _number(text: Any) -> float | None:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _curves(path: Path) -> str:
+    """A chart for each metric, with its validation in the same one."""
+    series = read_metrics(path)
+    charts = []
+    for name in series:
+        if name in _NO_CURVES or name.startswith("val_") and name.removeprefix("val_") in series:
+            continue
+        drawn = {"training": series[name]} if not name.startswith("val_") else {"validation": series[name]}
+        if f"val_{name}" in series:
+            drawn["validation"] = series[f"val_{name}"]
+        charts.append(_chart(name, drawn))
+    return f'<div class="charts">{"".join(charts)}</div>' if charts else ""
+
+
+def _chart(name: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    points = [point for values in series.values() for point in values]
+    first, last = min(x for x, _ in points), max(x for x, _ in points)
+    low, high = min(y for _, y in points), max(y for _, y in points)
+
+    def place(x: float, y: float) -> str:
+        across = _LEFT + (x - first) / (last - first or 1) * (_WIDTH - _LEFT - _EDGE)
+        down = _HEIGHT - _EDGE - (y - low) / (high - low or 1) * (_HEIGHT - 2 * _EDGE)
+        return f"{across:.1f},{down:.1f}"
+
+    lines, said = [], []
+    for kind, values in series.items():
+        # a line of one point would not be seen
+        places = [place(*point) for point in (values if len(values) > 1 else values * 2)]
+        lines.append(f'<polyline class="curve {kind}" stroke-linecap="round" points="{" ".join(places)}"/>')
+        said.append(f"{kind} {_shown(values[0][1])} to {_shown(values[-1][1])}")
+    label = html.escape(f"{name}: {', '.join(said)}")
+    axis = f"M{_LEFT},{_EDGE} V{_HEIGHT - _EDGE} H{_WIDTH - _EDGE}"
+    return (
+        f'<figure><figcaption>{html.escape(name)}</figcaption><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{label}"><path class="axis" d="{axis}"/>{"".join(lines)}'
+        f'<text x="{_LEFT - 6}" y="{_EDGE + 4}" text-anchor="end">{_shown(high)}</text>'
+        f'<text x="{_LEFT - 6}" y="{_HEIGHT - _EDGE + 4}" text-anchor="end">{_shown(low)}</text>'
+        f'<text x="{_WIDTH - _EDGE}" y="{_HEIGHT - 6}" text-anchor="end">epoch {last:.0f}</text></svg>'
+        f'<p class="hint">{html.escape("; ".join(said)).replace("validation", "validation (dashed)")}</p></figure>'
+    )
+
+
+def _shown(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 10_000 else f"{number:.4g}"
+
+
+def _pictures(folder: Path) -> str:
+    figures = []
+    for path in sorted(folder.glob("*.png")):
+        data = base64.b64encode(path.read_bytes()).decode("ascii")
+        name = html.escape(path.stem.replace("_", " "))
+        figures.append(
+            f'<figure><figcaption>{name}</figcaption><img alt="{name}" src="data:image/png;base64,{data}"></figure>'
+        )
+    return f'<div class="charts">{"".join(figures)}</div>' if figures else ""
+
+
+def _samples(folder: Path) -> str:
+    """The beginning of each file of samples; of those of the epochs the last one alone."""
+    if not folder.is_dir():
+        return ""
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    of_epochs = [path for path in files if path.stem.startswith("epoch-")]
+    parts = []
+    for path in files:
+        if path in of_epochs[:-1]:
+            continue
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        heading = f"<h3>{html.escape(path.name)}</h3>"
+        if path.suffix == ".tsv" and lines:
+            names, *rows = (line.split("\t") for line in lines)
+            more = f'<p class="hint">{len(rows):,} rows, of which the first {_MOST_SAMPLES} are shown</p>'
+            parts.append(heading + _rows(path.name, names, rows[:_MOST_SAMPLES]) + more * (len(rows) > _MOST_SAMPLES))
+        else:
+            shown = "\n".join([*lines[:_MOST_SAMPLES], *["…"] * (len(lines) > _MOST_SAMPLES)])
+            parts.append(f"{heading}<pre>{html.escape(shown)}</pre>")
+    return "".join(parts)
+
+
+def _rows(label: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table below the names of its columns."""
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return (
+        f'<div class="scroll" role="region" aria-label="{html.escape(label)}" tabindex="0"><table><thead><tr>{head}'
+        f"</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def _model_card(text: str) -> str:
+    """The text of a model card as HTML, without what the report shows itself; tags in it are text, images are links."""
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    kept, is_own = [], False
+    tokens = markdown.parse(huggingface_hub.ModelCard(text).text)
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+        if token.type == "heading_open" and token.tag in ("h1", "h2"):
+            is_own = following.content in _OWN_SECTIONS
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"  # below the headings of the report
+        if not is_own:
+            kept.append(token)
+    return f'<div class="model-card">{markdown.renderer.render(kept, markdown.options, {})}</div>'
