@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,11 +33,13 @@ def resident_bytes():
 def pytest_runtest_protocol():
     """Searches for rubbish when the process has grown, and hands its memory back.
 
-    Python counts objects, of which a graph has few: its memory is TensorFlow's.
+    Python counts objects, of which a graph has few: its memory is TensorFlow's, or JAX's.
     """
     global _after_last_search
     result = yield
     if MEMORY.exists() and resident_bytes() > _after_last_search + MOST_GROWTH:
+        if "jax" in sys.modules:
+            sys.modules["jax"].clear_caches()  # it keeps all programs that it has compiled
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         _after_last_search = resident_bytes()

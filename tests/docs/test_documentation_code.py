@@ -20,6 +20,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text("utf-8")], ids=name_of)
 def test_blocks_run(page, tmp_path, monkeypatch):
     for line in NEEDS.findall(page.read_text(encoding="utf-8")):

@@ -56,3 +56,4 @@ def test_sections_of_docstrings():
         "**Example**\n\n```pycon\n>>> f(1)\n2\n```\n\n**Reference:** A 2000, B.\n"
     )
     assert rewritten(text) == expected
+    assert rewritten("One.\n\nExample:\n\n```python\nf(1)\n```\n") == "One.\n\n**Example**\n\n```python\nf(1)\n```\n"

@@ -41,6 +41,7 @@ def ports(count):
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@pytest.mark.pages
 def test_five_commands(folder, capsys):
     http, rpc = ports(2)
 

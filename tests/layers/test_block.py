@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from tensorflow_backend import require_tensorflow
 
 from layers import (
     ConvolutionMixer,
@@ -196,7 +197,7 @@ def test_drop_path_leaves_branches_out_row_by_row():
 @pytest.mark.parametrize("graph", ["eager", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("graph", "xla"))])
 def test_rematerialization_changes_nothing(graph):
     """Outputs, gradients, losses and what layers write, with dropout in the second computation as in the first."""
-    tf = pytest.importorskip("tensorflow")
+    tf = require_tensorflow()
 
     def block(remat):
         return TransformerBlock(
@@ -238,7 +239,7 @@ def test_rematerialization_changes_nothing(graph):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_rematerialization_in_half_precision(policy):
     """Weights are read in their own type: gradients are those without, and what is written is not rounded."""
-    tf = pytest.importorskip("tensorflow")
+    tf = require_tensorflow()
     options = {"norm": keras.layers.LayerNormalization(), "placement": "pre", "dtype": policy}
     experts = [MixtureOfExperts(3, 8, bias_update_rate=0.001, scoring="sigmoid", dtype=policy) for _ in range(2)]
     blocks = [

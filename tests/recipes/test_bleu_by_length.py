@@ -18,7 +18,7 @@ def test_report(tmp_path):
     ]
     for run in ("a", "b"):
         (tmp_path / run / "samples").mkdir(parents=True)
-        text = "".join("\t".join(row) + "\n" for row in rows)
+        text = "".join("\t".join(row) + "\n" for row in [("source", "output", "reference"), *rows])
         (tmp_path / run / "samples" / "test.tsv").write_text(text)
     options = ["--runs", str(tmp_path / "a"), str(tmp_path / "b"), "--bounds", "3", "6", "8"]
     config = parse(bleu_by_length.BleuByLengthConfig, [*options, "--run_folder", str(tmp_path / "report")])
@@ -37,6 +37,16 @@ def test_report(tmp_path):
 def test_what_cannot_be(tmp_path):
     with pytest.raises(DataError, match="test.tsv does not exist"):
         bleu_by_length.read_outputs(str(tmp_path))
+    (tmp_path / "samples").mkdir()
+    for text, message in (
+        ("ein Hund\ta dog\ta dog\n", "tsv:1 must name the columns source, output, reference"),
+        ("", "tsv:1 must name the columns"),
+        ("source\toutput\treference\n", "test.tsv is empty"),
+        ("source\toutput\treference\nein Hund\ta dog\n", "tsv:2 has 2 columns, expected source, output, reference"),
+    ):
+        (tmp_path / "samples" / "test.tsv").write_text(text)
+        with pytest.raises(DataError, match=message):
+            bleu_by_length.read_outputs(str(tmp_path))
     for options, message in (
         (["--bounds", "5", "3"], "bounds must be numbers that grow"),
         (["--runs", "x/a", "y/a"], "names must be 2 different ones"),

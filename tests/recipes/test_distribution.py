@@ -268,7 +268,7 @@ def test_the_launcher_without_jax(monkeypatch, capsys):
     monkeypatch.delenv("KERAS_BACKEND", raising=False)
     with pytest.raises(SystemExit):
         launch.main(["--processes", "2", "recipes.language_model"])
-    assert 'JAX must be installed: pip install -e ".[jax]"' in capsys.readouterr().err
+    assert 'pip install "keras-transformer-zoo[jax]"' in capsys.readouterr().err
 
 
 @needs_jax

@@ -269,6 +269,7 @@ def check_run(folder, recipe, results):
         assert measure in results
     assert (folder / "plots" / "loss.png").stat().st_size > 5000
     assert (folder / "model" / "config.json").exists()
+    assert all((folder / name).stat().st_size > 5000 for name in ("inspect.html", "report.html"))
     assert results["parameters"] > 1000 and len(losses(folder)) == 2
     card = (folder / "model_card.md").read_text()
     assert card.startswith("---\nlibrary_name: keras") and recipe in card and MEASURES[recipe][0] in card
@@ -501,7 +502,7 @@ def test_masked_lm_to_classifier_to_commands(tmp_path, finished, capsys):
 
 
 def test_list_of_recipes():
-    from recipes.__main__ import recipes
+    from recipes.command.lists import recipes
 
     assert {"translate", *OPTIONS, "rerank", "generate", "evaluate", "export", "benchmark"} <= set(recipes())
     assert all(line.endswith((".", ":")) or ":" in line for line in recipes().values())

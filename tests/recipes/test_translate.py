@@ -65,7 +65,9 @@ def test_a_run_leaves_everything(sums):
     assert results["test_sentences"] == 10
     assert "sacremoses" in results["tokenised lower-cased BLEU"]["signature"]
     assert len(read_metrics(run)) == 3
-    assert len((run / "samples" / "test.tsv").read_text().splitlines()) == 10
+    assert "\n  (reference: " in (run / "samples" / "epoch-0003.txt").read_text()
+    lines = (run / "samples" / "test.tsv").read_text().splitlines()
+    assert lines[0] == "source\toutput\treference" and len(lines) == 11
     for picture in ("cross_attention.png", "loss.png", "positions.png"):
         assert (run / "plots" / picture).stat().st_size > 5000
     assert "TranslateConfig" not in (run / "model_card.md").read_text()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from keras import ops
+from tensorflow_backend import require_tensorflow
 
 from layers.attention import CacheLayout, RollingCache, WholeCache
 
@@ -71,7 +72,7 @@ def test_rolling_write(counts, as_tensor):
 
 
 def test_rolling_write_of_unknown_length():
-    tf = pytest.importorskip("tensorflow")
+    tf = require_tensorflow()
     signature = [tf.TensorSpec((2, 3, None, 2)), tf.TensorSpec((2, 3, None, 1)), tf.TensorSpec((), tf.int32)]
     write = tf.function(lambda key, value, index: ROLLING.write(empty(), key, value, index), signature)
     assert held(write(*entries(5, 1), 5)) == [0, 6, 0, 0]
@@ -97,7 +98,7 @@ def rows_of_entries(firsts, count):
 def test_one_index_per_row(layout, steps, compiled):
     write = layout.write
     if compiled:
-        tf = pytest.importorskip("tensorflow")
+        tf = require_tensorflow()
         write = tf.function(layout.write, jit_compile=True)
     capacity = CAPACITY if layout is ROLLING else 9
     cache, index = empty(layout=layout, capacity=capacity), np.array([0, 5], "int32")

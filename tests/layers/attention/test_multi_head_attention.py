@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 from numpy_attention import TOLERANCE, array, formula, made, normal, order, relative_bias, root_mean_square, rotation
+from tensorflow_backend import require_tensorflow
 
 from layers import (
     ALiBi,
@@ -265,7 +266,7 @@ def test_dropout_only_at_training():
 
 
 def test_gradients_reach_every_weight():
-    tf = pytest.importorskip("tensorflow")
+    tf = require_tensorflow()
     layer = made(
         4,
         6,

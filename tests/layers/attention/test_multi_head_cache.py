@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy_attention import TOLERANCE, array, made, normal, relative_bias
+from tensorflow_backend import require_tensorflow
 
 from layers import (
     ALiBi,
@@ -221,7 +222,7 @@ def test_cached_block_local_and_padding_mask():
 
 
 def test_cached_decoding_of_unknown_batch_and_length():
-    tf = pytest.importorskip("tensorflow")
+    tf = require_tensorflow()
     layer, x = made(4, 6, causal=True, window=(2, 0), position=RotaryEmbedding(6)), normal(2, 7, 12)
     spec = {name: tf.TensorSpec((None, 4, 3, 6)) for name in ("key", "value")}
 

@@ -5,6 +5,7 @@ import numpy as np
 import numpy_recurrent as reference
 import pytest
 from keras import ops
+from tensorflow_backend import require_tensorflow
 
 from layers.recurrent import RecurrentEncoder, RecurrentLayer
 from layers.recurrent.kernels import CELLS, all_states
@@ -108,7 +109,7 @@ def test_backward_pass(kind, backwards, gradients, rng):
 @pytest.mark.parametrize("kind", CELL_OPTIONS)
 def test_padding_does_not_reach_the_gradients(kind, fused, inputs, rng):
     """Neither those of the inputs nor those of the weights, to which NaN times zero would be NaN."""
-    tf = pytest.importorskip("tensorflow")
+    tf = require_tensorflow()
     x, mask = inputs
     layer = RecurrentLayer(4, **CELL_OPTIONS[kind])
     layer.build((None, None, 3))

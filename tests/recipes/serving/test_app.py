@@ -132,7 +132,7 @@ WRONG = [
     ("/v1/models/chat:predict", b'{"instances": [18446744073709551616]}', 422, "must fit into 64 bits"),
     ("/v1/models/chat:predict", b'{"instances": [["a"], "b"]}', 422, "rows of equal lengths"),
     ("/v1/models/chat:predict", b'{"instances": [{"x": 1}]}', 400, "Each instance must have the keys texts."),
-    ("/v1/models/chat:predict", b'{"instances": ["a"], "x": 1}', 400, "alone"),
+    ("/v1/models/chat:predict", b'{"instances": ["a"], "x": 1}', 400, "may only have the keys inputs, instances, s"),
     ("/v1/models/chat:predict", b'{"instances": ["a"], "signature_name": "no"}', 400, "signature_name must be one of"),
     ("/v1/models/chat:predict", b'{"inputs": {}, "signature_name": "begin"}', 400, "signature_name must be one of"),
     ("/v1/models/chat:predict", json.dumps({"instances": ["hello " * 1000]}).encode(), 422, "leave room"),

@@ -12,14 +12,8 @@ from distributed_runs import assert_same, fit  # noqa: E402
 MIRRORED = {"distribution": "mirrored", "devices": 2}
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        "decoder",
-        pytest.param("encoder", marks=pytest.mark.slow),
-        pytest.param("encoder_decoder", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", ["decoder", "encoder", "encoder_decoder"])
 def test_same_as_one_device(tmp_path, shape):
     """Texts of different lengths, so that replicas have different numbers of tokens, and clipped gradients."""
     one, _ = fit(tmp_path, "one", {"shape": shape})

@@ -224,10 +224,14 @@ def tagger(tokenizer):
     return TokenClassifier(encoder(tokenizer), tokenizer, labels=["O", "B-X", "I-X"])
 
 
+# what these have is in the others, too
+REPEATED = {"detector", "tagger of words", "attention", "several labels", "several results", "windows", "contrastive"}
 EXAMPLES = {"masked": ["alpha <mask>"], "answerer": [("alpha", "beta omega")], "chat": ["alpha", TALK, "beta"]}
 
 
-@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in REPEATED)) for name in EXPORTS]
+)
 def test_servers_have_the_operations(tokenizers, tmp_path, name):
     """An operation that is missing in the table is to be looked up in the servers, and added."""
     kind, make, options = EXPORTS[name]

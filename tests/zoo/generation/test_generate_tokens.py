@@ -18,6 +18,8 @@ from zoo import (
 from zoo.generation import Beam, Contrastive, MinimumLength, NoRepeatNGram, RepetitionPenalty, Sample
 from zoo.generation.request import GenerationOptions
 
+pytestmark = pytest.mark.backends
+
 PROMPTS = [[5, 6, 7], [8], [9, 2, 9, 2, 11, 3]]
 
 
@@ -79,15 +81,17 @@ def test_golden(model, name):
     assert generate(model, name, compile_it)["token_ids"].tolist() == GOLDEN[name]
 
 
+def most_probable(model, prompt, written):
+    """The most probable token at each place of what was written, without cache, batch and loop."""
+    text = np.array([[*prompt, *written]])
+    logits = ops.convert_to_numpy(model({"token_ids": text, "padding_mask": np.ones(text.shape, "bool")}))
+    return logits[0, len(prompt) - 1 : -1].argmax(axis=-1).tolist()
+
+
 def test_greedy_is_the_most_probable(model):
-    """Without cache, batch and loop."""
     result = model.generate_tokens(PROMPTS, max_new_tokens=4, end_ids=(), jit_compile=False)["token_ids"]
-    for row, prompt in enumerate(PROMPTS):
-        text = list(prompt)
-        for _ in range(4):
-            inputs = {"token_ids": np.array([text]), "padding_mask": np.ones((1, len(text)), "bool")}
-            text.append(int(np.argmax(ops.convert_to_numpy(model(inputs))[0, -1])))
-        assert result[row].tolist() == text[len(prompt) :]
+    for prompt, written in zip(PROMPTS, result.tolist(), strict=True):
+        assert written == most_probable(model, prompt, written) and len(written) == 4
 
 
 def make_translator(seed):
@@ -177,14 +181,10 @@ def test_refusals(model):
 def test_long_texts_together_and_alone(model):
     """Rows together have a copy of the output's matrix, a row alone and a session of few steps have none."""
     options = {"max_new_tokens": 24, "end_ids": ()}
-    together = model.generate_tokens(PROMPTS, **options)
-    for row, prompt in enumerate(PROMPTS):
-        text = list(prompt)
-        for _ in range(24):
-            inputs = {"token_ids": np.array([text]), "padding_mask": np.ones((1, len(text)), "bool")}
-            text.append(int(np.argmax(ops.convert_to_numpy(model(inputs))[0, -1])))
-        assert together["token_ids"][row].tolist() == text[len(prompt) :]
-        assert model.generate_tokens([prompt], **options)["token_ids"][0].tolist() == text[len(prompt) :]
+    together = model.generate_tokens(PROMPTS, **options)["token_ids"].tolist()
+    for prompt, written in zip(PROMPTS, together, strict=True):
+        assert written == most_probable(model, prompt, written) and len(written) == 24
+        assert model.generate_tokens([prompt], **options)["token_ids"][0].tolist() == written
 
 
 @pytest.mark.parametrize(("backend", "expected"), [("tensorflow", True), ("jax", True), ("torch", False)])

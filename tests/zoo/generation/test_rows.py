@@ -139,7 +139,9 @@ def run(backbone, texts, generator):
                 assert lengths[row] == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind not in ("rotary", "window"))) for kind in KINDS]
+)
 def test_rows_that_come_and_go_write_what_each_writes_alone(kind):
     backbone, generator = make_backbone(kind), np.random.default_rng(7)
     texts = texts_of(generator, 10)

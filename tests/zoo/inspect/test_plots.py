@@ -53,6 +53,14 @@ def test_curves(tmp_path):
         plot_curves({"training": ([1, 2], [1, 2, 3])}, path, x_label="", y_label="", title="")
 
 
+@pytest.mark.parametrize(("xs", "are_whole"), [([1, 2, 3, 4, 5], True), ([1.0, 2.5, 5.0], False)])
+def test_curves_over_whole_numbers_have_whole_ticks(tmp_path, monkeypatch, xs, are_whole):
+    ticks = []
+    monkeypatch.setattr("zoo.inspect.plots._save", lambda figure, path: ticks.extend(figure.axes[0].get_xticks()))
+    plot_curves({"a": (xs, xs)}, tmp_path / "a.png", x_label="epoch", y_label="loss", title="")
+    assert all(float(tick).is_integer() for tick in ticks) == are_whole
+
+
 def test_position_encoding(tmp_path):
     path = plot_position_encoding(np.sin(np.arange(60).reshape(10, 6)), tmp_path / "positions.png")
     assert colours(pixels(path)) > 60

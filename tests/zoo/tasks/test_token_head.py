@@ -21,6 +21,8 @@ from zoo.training import Perplexity, TokenAccuracy, TokenCount, TokenCrossEntrop
 from zoo.training import vocabulary_pieces as pieces
 from zoo.training.token_scores import TokenScores
 
+pytestmark = pytest.mark.backends
+
 BACKEND = keras.backend.backend()
 BATCH, LENGTH, VOCABULARY = 4, 6, 61
 # two tokens of 24 in a piece
@@ -95,7 +97,8 @@ def keras_loss():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
 
-def assert_same(ours, theirs, rtol=1e-5, atol=1e-6):
+# float32: weights of up to 1 behind four steps at a rate of 0.5, with sums of another order
+def assert_same(ours, theirs, rtol=1e-5, atol=5e-6):
     for name in theirs[0]:
         np.testing.assert_allclose(ours[0][name], theirs[0][name], rtol=rtol, err_msg=name)
     for a, b in zip(ours[1], theirs[1], strict=True):

@@ -10,6 +10,8 @@ from zoo.training import Perplexity, TokenAccuracy, TokenCount, TokenCrossEntrop
 from zoo.training import vocabulary_pieces as pieces
 from zoo.training.token_scores import Scoring, TokenTargets
 
+pytestmark = pytest.mark.backends
+
 BATCH, LENGTH, DIM, VOCABULARY = 3, 7, 4, 11
 BACKEND = keras.backend.backend()
 MAPS = {

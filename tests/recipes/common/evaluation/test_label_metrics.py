@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from recipes.common.evaluation.label_metrics import label_scores, linear_baseline, tag_scores
+from recipes.common.evaluation.label_metrics import entities_of, label_scores, linear_baseline, tag_scores
 
 
 def test_several_labels():
@@ -37,6 +37,35 @@ def test_entities_count_as_a_whole():
     # one of two entities found, one of two that were given right; three words of four
     assert scores == {"accuracy": 0.75, "entity_precision": 0.5, "entity_recall": 0.5, "entity_f1": 0.5}
     assert tag_scores([["NOUN"]], [["VERB"]]) == {"accuracy": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("tags", "entities"),
+    [
+        ("O O", set()),
+        ("B-PER I-PER I-PER", {("PER", 0, 2)}),
+        ("B-PER B-PER", {("PER", 0, 0), ("PER", 1, 1)}),
+        ("O I-PER I-PER O", {("PER", 1, 2)}),
+        ("B-PER I-LOC I-LOC", {("PER", 0, 0), ("LOC", 1, 2)}),
+        ("I-PER O I-PER", {("PER", 0, 0), ("PER", 2, 2)}),
+        ("B-a-b I-a-b", {("a-b", 0, 1)}),
+    ],
+)
+def test_entities_begin_where_conlleval_begins_them(tags, entities):
+    assert entities_of(tags.split()) == entities
+
+
+def test_no_entities():
+    assert tag_scores([["O"]], [["O"]])["entity_f1"] == 0.0
+
+
+def test_entities_of_all_sentences_count_together():
+    truth = [["O", "B-a", "I-a"], ["B-b", "I-b", "O"], ["B-a"]]
+    predicted = [["B-a", "I-a", "I-a"], ["B-b", "I-b", "O"], ["B-b"]]
+    # hits: the second alone; 3 in the truth, 3 predicted
+    third = pytest.approx(1 / 3, abs=5e-5)
+    expected = {"accuracy": pytest.approx(4 / 7, abs=5e-5), "entity_precision": third}
+    assert tag_scores(truth, predicted) == {**expected, "entity_recall": third, "entity_f1": third}
 
 
 def test_linear_baseline_of_each_problem():

@@ -12,7 +12,7 @@ import pytest
 import zoo
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError
-from recipes.common.training import fitting
+from recipes.common.training import fitting, optimizers
 from recipes.common.training.callbacks import check_callbacks, make_callbacks
 from recipes.common.training.fitting import TrainingConfig
 from recipes.common.training.optimizers import check_optimizer, make_schedule
@@ -109,6 +109,11 @@ def test_schedules_of_keras_behind_a_warm_up():
 def test_optimizers_and_schedules_that_do_not_fit(options, message):
     with pytest.raises(ConfigError, match=message):
         check_optimizer(dataclasses.replace(TrainingConfig(), **options), TrainingConfig())
+
+
+def test_names_that_are_written_out_are_those_of_keras():
+    assert set(optimizers.OPTIMIZERS) == set(optimizers.optimizers())
+    assert set(optimizers.SCHEDULE_NAMES) == {*optimizers.SCHEDULES, *optimizers.keras_schedules()}
 
 
 def test_each_optimizer_of_keras_trains_with_rates_by_layer():

@@ -1,12 +1,9 @@
 """The page in a browser: Chromium without a window, and a server with models of all kinds."""
 
-import shutil
-import time
-
 import pytest
+from chromium import open_chromium, wait_until
 
 NEEDED = ("tensorflow_text", "msgpack", "starlette", "uvicorn", "prometheus_client")
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 # The answers of a fetch, slowed down: pieces of 100 ms each.
 SLOW = """
 const fetchAtOnce = window.fetch;
@@ -49,29 +46,14 @@ def address(browser, models, run_server):
 def browser():
     for name in NEEDED:
         pytest.importorskip(name, reason="the extra serve is not installed")
-    playwright = pytest.importorskip("playwright.sync_api", reason="the extra test is not installed")
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on this machine")
-    with playwright.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with open_chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
 def until():
-    """A function that waits until something is so.
-
-    That of the browser's driver makes code out of text, which the page forbids.
-    """
+    """A function that waits until something is so."""
     return wait_until
-
-
-def wait_until(is_so, seconds=30):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "It has taken too long."
-        time.sleep(0.03)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from chromium import CORNER, wait_until
 
 httpx = pytest.importorskip("httpx", reason="the extra test is not installed")
 
@@ -22,6 +23,15 @@ def asked(address, model, body):
 def rows_of(page, caption):
     table = page.get_by_role("table", name=caption)
     return [row.locator("th, td").all_text_contents() for row in table.locator("tbody tr").all()]
+
+
+def cells_of(page):
+    """The colors of the cells of the heat map, `(rows, columns, 3)`."""
+    height, width, pixels = page.locator(".heat-cells").evaluate(
+        "canvas => [canvas.height, canvas.width,"
+        " Array.from(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data)]"
+    )
+    return np.array(pixels).reshape(height, width, 4)[..., :3]
 
 
 def marks_of(page):
@@ -132,14 +142,22 @@ def test_attention(page, address, choose, send):
     for layer in (2, 1):
         page.get_by_label("Layer", exact=True).select_option(str(layer))
         weights = np.array(found["attention"])[0, layer - 1, :count, :count]
-        cells = page.locator(".heat-cell")
-        cells = cells.evaluate_all("cells => cells.map(cell => cell.style.getPropertyValue('--weight'))")
-        np.testing.assert_allclose(np.array(cells, "float").reshape(count, count), weights, rtol=1e-5)
+        # from the tint to the accent of the page
+        low, high = np.array([[0xE3, 0xED, 0xF8], [0x0B, 0x57, 0xA4]])
+        expected = low + (weights / weights.max())[..., None] * (high - low)
+        np.testing.assert_allclose(cells_of(page), expected, atol=1)
         rows = rows_of(page, f"Tokens to tokens, layer {layer}")
         tokens = found["tokens"][0][:count]
         assert [row[0] for row in rows] == tokens
-        best = [f"{tokens[row.argmax()]} {row.max():.3f}" for row in weights]
+        best = [f"{tokens[row.argmax()]}: {row.max():.3f}" for row in weights]
         assert [row[1].split(", ")[0] for row in rows] == best
+    # the picture follows the system
+    before = page.locator(".heat-cells").evaluate(CORNER)
+    page.emulate_media(color_scheme="dark")
+    wait_until(lambda: page.locator(".heat-cells").evaluate(CORNER) != before)
+    low, high = np.array([[0x22, 0x34, 0x4A], [0x8C, 0xC0, 0xFF]])
+    np.testing.assert_allclose(cells_of(page), low + (weights / weights.max())[..., None] * (high - low), atol=1)
+    page.emulate_media(color_scheme="light")
     page.get_by_label("Text", exact=True).fill("Ada lives " * 60)
     send(page)
     assert "has more tokens" in page.locator(".view [role=alert]").text_content()
@@ -155,6 +173,6 @@ def test_attention_of_two_stacks(page, address, choose, send):
     body = {"signature_name": "attention", "inputs": {"sources": ["Ada lives"], "targets": [text]}}
     found = asked(address, "translations", body)["outputs"]
     rows, columns = found["written_lengths"][0], found["source_lengths"][0]
-    assert page.locator(".heat-cell").count() == rows * columns
+    assert cells_of(page).shape == (rows, columns, 3)
     page.get_by_label("From and to").select_option("decoder")
-    assert page.locator(".heat-cell").count() == rows * rows
+    assert cells_of(page).shape == (rows, rows, 3)
