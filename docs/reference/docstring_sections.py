@@ -8,6 +8,7 @@ import re
 import griffe
 
 EXAMPLE = re.compile(r"^Example:\n\n(>>>.*?)(?=\n\n(?!>>>)|\Z)", re.MULTILINE | re.DOTALL)
+FENCED_EXAMPLE = re.compile(r"^Example:(?=\n\n```)", re.MULTILINE)
 REFERENCE = re.compile(r"^Reference:\n((?: {4}.*(?:\n|\Z))+)", re.MULTILINE)
 # several arguments that share a description, on more than one line
 WRAPPED_NAMES = re.compile(r"^( {4}[\w*]+(?:, [\w*]+)*,)\n {8}(?=[\w*]+(?:, [\w*]+)*[,:])", re.MULTILINE)
@@ -23,6 +24,7 @@ def rewritten(text: str) -> str:
     while WRAPPED_NAMES.search(text):
         text = WRAPPED_NAMES.sub(r"\1 ", text)
     text = EXAMPLE.sub(lambda found: f"**Example**\n\n```pycon\n{found[1].rstrip()}\n```", text)
+    text = FENCED_EXAMPLE.sub("**Example**", text)
     return REFERENCE.sub(lambda found: f"**Reference:** {' '.join(found[1].split())}\n", text)
 
 

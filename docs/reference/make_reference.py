@@ -26,12 +26,14 @@ PAGES = {
     "tasks": (
         "Tasks",
         "A task is a backbone with its preprocessor and head. Each has [a page with examples](../index.md#models). "
-        "`TextModel` has the methods of training, `Task` those of saving and exporting, `GenerativeTask` those of "
-        "writing texts, and `Adaptation` those of low-rank updates and quantization.",
+        "`TextModel` has the methods of training, `InspectableModel` those of looking into a model, `Task` those of "
+        "saving and exporting, `GenerativeTask` those of writing texts, and `Adaptation` those of low-rank updates and "
+        "quantization.",
         {
             "Tasks": "zoo.tasks",
             "What tasks share": (
                 "zoo.tasks.text_model.TextModel",
+                "zoo.tasks.inspectable.InspectableModel",
                 "zoo.tasks.generative_task.GenerativeTask",
                 "zoo.tasks.encoder_task.EncoderTask",
                 "zoo.tasks.adaptation.Adaptation",
@@ -79,7 +81,12 @@ PAGES = {
             "Export": "zoo.export",
         },
     ),
-    "inspect": ("Inspect", "Looking into models.", {"Inspect": "zoo.inspect"}),
+    "inspect": (
+        "Inspect",
+        "What a model does with a text, as arrays and as a page, and pictures ([guide](../guides/inspect.md)). "
+        "`Task.inspect` makes an `Inspection`.",
+        {"Inspect": "zoo.inspect"},
+    ),
 }
 
 
