@@ -12,6 +12,7 @@ LAZY = (
     "recipes.serving.app",
     "recipes.serving.http_server",
     "recipes.serving.tensorflow_grpc",
+    "sacremoses",
     "tensorflow",
     "zoo",
 )

@@ -9,6 +9,7 @@ BENCHMARKS = {
     "comparison": "training, inference and generation compared with KerasHub and Transformers, and with the machine",
     "recurrent_step": "a training step of recurrent models compared with the same models made of keras.layers.GRU",
     "start": "time from the first call of fit or generate to two steps or a token, compared with KerasHub",
+    "command": "seconds of the help and of the lists of the command zoo",
     "memory": "peak of memory of training, compared with KerasHub, and of reading long texts through a window",
     "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",
     "prompt_lookup": "generation that proposes what stood in the text before, compared with one token at a time",
