@@ -111,7 +111,7 @@ class EmbedderConfig(EncoderModelConfig):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """What the trained model is measured by, besides the test part of the data."""
+    """What the trained model is measured by, besides the test set of the data."""
 
     similarity: list[str] = setting(
         [],
@@ -283,8 +283,8 @@ def open_evaluation(
         if pairs is None:
             pairs, _ = open_part(evaluation.similarity, "validation", LABELLED, on_error=data.on_error, **options)
             if pairs is None:
-                raise DataError(f"evaluation.similarity: {name} has neither a test nor a validation part")
-            print(f"{name}: there is no test part; this is the validation part")
+                raise DataError(f"evaluation.similarity: {name} has neither a test nor a validation set")
+            print(f"{name}: there is no test set; this is the validation set")
     retrieval = open_beir(evaluation, data.on_error)
     if retrieval is None and not has_similarities:
         retrieval = retrieval_of_groups(group.texts for group in test)

@@ -199,7 +199,7 @@ def data_of(config: EvaluateConfig, recipe: str, source: Any) -> Any:
     if source is None and config.split not in given:
         raise ConfigError(f"data.{config.split} must be given: there is no run of recipes.{recipe} that says it")
     if "test" in given and not hasattr(config_class.data, "test"):
-        # recipes without a test part test on the validation part
+        # recipes without a test set test on the validation set
         given["validation"] = given.pop("test")
     chosen = parse(config_class, [word for name in given for word in (f"--data.{name}", *given[name])]).data
     if source is None:

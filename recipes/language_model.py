@@ -49,7 +49,7 @@ class DataConfig:
 
     train: list[str] = setting(["date_lines"], TRAIN_HELP, offers="paths")
     validation: list[str] = setting(
-        [], "Text files or a data set. Empty: the validation part of the data set that train names.", offers="paths"
+        [], "Text files or a data set. Empty: the validation set of the data set that train names.", offers="paths"
     )
     weights: list[float] = setting([], WEIGHTS_HELP)
     unit: Literal["file", "paragraph", "line"] = setting("file", "Which part of a file is a document.", of_files=True)

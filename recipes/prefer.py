@@ -258,7 +258,7 @@ def load_start(config: PreferConfig, run: RunFolder, source: str) -> zoo.CausalL
 
 
 def open_preferences(config: PreferConfig, task: zoo.CausalLM) -> list[list[Preference]]:
-    """Returns the training, validation and test part."""
+    """Returns the training, validation and test sets."""
     chat_format = task.chat_format
     return open_parts(
         config.data,

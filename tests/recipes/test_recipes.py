@@ -277,7 +277,7 @@ def check_run(folder, recipe, results):
     assert "{" not in scores
     versions = list(zoo.export.versions(folder / "export" / folder.name))
     assert len(versions) == use.count(f'served = tf.saved_model.load("export/{folder.name}/1")') <= 1
-    # there is no test part
+    # there is no test set
     has_test = recipe not in ("language_model", "pretrain_masked_lm")
     assert results.get("test_is_validation", False) is has_test
     assert ("The test data are the validation data" in card) is has_test
