@@ -60,11 +60,11 @@ The columns:
 
 ## Lines of code per family
 
-A family is a file of data: the meaning of its configuration, and the names of its weights. The
-table also has the lines of the folders of the same models in KerasHub {version}
-(`keras_hub/src/models/<folder>/*.py`), which hold layers, backbone, tokenizer, preprocessors, tasks and the list of presets of each model. `python docs/count_family_lines.py` counts both,
-including empty lines and comments. The {total} lines here rest on {shared} more that all families share:
-`zoo/huggingface` without the files of the table, and `layers`.
+A family is a file of data: the meaning of its configuration, and the names of its weights. The table also has the
+lines of the folders of the same models in KerasHub {version} (`keras_hub/src/models/<folder>/*.py`), which hold
+layers, backbone, tokenizer, preprocessors, tasks and the list of presets of each model.
+`python docs/count_family_lines.py` counts both, including empty lines and comments. The {total} lines here rest on
+{shared} more that all families share: `zoo/huggingface` without the files of the table, and `layers`.
 
 {lines}
 """
