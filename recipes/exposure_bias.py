@@ -1,4 +1,4 @@
-"""Exposure bias: how much worse a translation model is on its own prefixes than on the true ones.
+"""Measures how much worse a translation model is after its own prefixes than after the true ones.
 
     python -m recipes.exposure_bias                      # trains three small models on dates, a few minutes each
     python -m recipes.exposure_bias --models runs/a/model runs/b/model --names forced scheduled --data multi30k_de_en

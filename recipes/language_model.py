@@ -1,4 +1,4 @@
-"""Language model: from running text to a SavedModel that continues strings.
+"""Trains a language model on running text, and exports it.
 
     python -m recipes.language_model                                              # learns to write dates, in minutes
     python -m recipes.language_model --config recipes/configs/shakespeare_char.yaml

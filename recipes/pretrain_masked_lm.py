@@ -1,4 +1,4 @@
-"""Pretrain masked LM: from running text to an encoder that guesses hidden words, to start other recipes from.
+"""Pretrains an encoder on running text by predicting masked tokens.
 
     python -m recipes.pretrain_masked_lm                                    # on generated dates, in minutes
     python -m recipes.pretrain_masked_lm --config recipes/configs/gutenberg_masked_lm.yaml

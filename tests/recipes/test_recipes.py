@@ -306,7 +306,7 @@ def batches_of(data, epoch, skip):
 
 
 def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, processes, capsys):
-    """kill -9 in the second epoch of a model with dropout and a counter of its own; the same command goes on."""
+    """kill -9 in the second epoch of a model with dropout and a counter of its own; the same command resumes."""
     options = ("--training.save_every", "2", "--export", "false")
     results = run("translate", tmp_path, "whole", *options)
     check_run(tmp_path / "whole", "translate", results)

@@ -97,7 +97,7 @@ def refuse_file_keys(data: Any, names: Collection[str], further: Collection[str]
         if field.name in names and is_of_files and value != default:
             usual = "null" if default is None else repr(default)
             raise ConfigError(
-                f"data.{field.name} must be {usual} with a named data set, as it says how files are read, got "
+                f"data.{field.name} must be {usual} with a named data set, because it describes files, got "
                 f"{shown(value)}"
             )
 

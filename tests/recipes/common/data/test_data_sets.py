@@ -176,7 +176,7 @@ def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):
         (
             classify.DataConfig,
             {"text_columns": ["2"]},
-            "data.text_columns must be ['1'] with a named data set, as it says",
+            "data.text_columns must be ['1'] with a named data set, because it",
         ),
         (classify.DataConfig, {"label_separator": ","}, "data.label_separator must be null with a named data set"),
         (tag.DataConfig, {"tag_column": 4}, "data.tag_column must be 2 with a named data set"),
