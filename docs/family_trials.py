@@ -27,7 +27,7 @@ from family_models import (
 
 
 def imports(name: str) -> str:
-    """Hidden states and logits of all models are those of Transformers."""
+    """Hidden states and logits of all models equal those of Transformers."""
     from zoo.huggingface import load_backbone
 
     for path in families()[name]:
@@ -44,7 +44,7 @@ def imports(name: str) -> str:
 
 
 def heads(name: str) -> str:
-    """A task with a random head is written, and what is read back gives the same numbers."""
+    """A task with a random head is written and read back, and gives the same numbers."""
     import zoo
     from zoo.huggingface import load_task
     from zoo.huggingface.family import get_family
@@ -61,7 +61,7 @@ def heads(name: str) -> str:
 
 
 def tokenizer(name: str) -> str:
-    """A tokenizer of this kind is written with the model, and what is read back gives the same ids."""
+    """A tokenizer of this kind is written with the model and read back, and gives the same ids."""
     task = with_tokenizer(name)
     with tempfile.TemporaryDirectory() as folder:
         task.save_to_huggingface(Path(folder) / "model", model_type=name)
@@ -71,7 +71,7 @@ def tokenizer(name: str) -> str:
 
 
 def chat(name: str) -> str:
-    """A conversation is continued, and in the same way by the model that is written with its format and read back."""
+    """The model continues a conversation, and does the same after it is written and read back with its format."""
     import tensorflow as tf
 
     from zoo.huggingface import read_config
@@ -95,7 +95,7 @@ def chat(name: str) -> str:
 
 
 def generate(name: str) -> str:
-    """Greedy tokens are those of Transformers, or else the likeliest of whole passes."""
+    """Greedy tokens equal those of Transformers or, for other models, the most probable tokens of full passes."""
     from zoo.huggingface import load_backbone
 
     path = families()[name][0]
@@ -124,7 +124,7 @@ def generate(name: str) -> str:
 
 
 def lora(name: str) -> str:
-    """Low-rank updates change outputs once they are trained, and merging them does not."""
+    """Training low-rank updates changes the outputs; merging them does not."""
     from zoo.huggingface import load_backbone
 
     path = families()[name][0]
@@ -143,7 +143,7 @@ def lora(name: str) -> str:
 
 
 def int8(name: str) -> str:
-    """Outputs of 8-bit weights are near those before."""
+    """Outputs with 8-bit weights are close to those before."""
     from layers import MixtureOfExperts
     from zoo.huggingface import load_backbone
 
@@ -162,7 +162,7 @@ def int8(name: str) -> str:
 
 
 def export_back(name: str) -> str:
-    """The tensors that are written are those that were read, byte by byte."""
+    """The written tensors equal those that were read, byte by byte."""
     from safetensors.numpy import load_file
 
     from zoo.huggingface import load_backbone, write_backbone
@@ -181,7 +181,7 @@ def export_back(name: str) -> str:
 
 
 def saved_model(name: str) -> str:
-    """The endpoint `serve` of a SavedModel, written alone, gives for strings what the task gives."""
+    """The endpoint `serve` of a SavedModel gives the same results for strings as the task."""
     import tensorflow as tf
 
     from zoo.export import write_saved_model

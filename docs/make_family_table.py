@@ -48,23 +48,23 @@ def page(cells: dict[str, dict[str, str]]) -> str:
 
 TEMPLATE = """# Families
 
-What works for each family of the Transformers library. The table is made by `python docs/make_family_table.py`, which
-tries each cell on models of two to seven layers with random weights that Transformers wrote
-(`tests/reference/huggingface`); `tests/docs/test_families.py` compares the page with what it finds.
+This table shows what works for each family of the Transformers library. `python docs/make_family_table.py` generates
+it: it tries each cell on models of two to seven layers with random weights that Transformers wrote
+(`tests/reference/huggingface`). `tests/docs/test_families.py` checks the page.
 
 {table}
 
-What was tried:
+The columns:
 
 {tried}
 
-## Lines of a family
+## Lines of code per family
 
-A family is a file of data: the meaning of its configuration, and the names of its weights. Next to it the lines of the
-folders of the same models in KerasHub {version} (`keras_hub/src/models/<folder>/*.py`), which hold layers, backbone,
-tokenizer, preprocessors, tasks and the list of presets of each model. `python docs/count_family_lines.py` counts both,
-empty lines and comments included. The {total} lines here rest on {shared} more that all families share:
-`zoo/huggingface` without the files of the table, and `layers`.
+A family is a file of data: the meaning of its configuration, and the names of its weights. The table also has the
+lines of the folders of the same models in KerasHub {version} (`keras_hub/src/models/<folder>/*.py`), which hold
+layers, backbone, tokenizer, preprocessors, tasks and the list of presets of each model.
+`python docs/count_family_lines.py` counts both, including empty lines and comments. The {total} lines here rest on
+{shared} more that all families share: `zoo/huggingface` without the files of the table, and `layers`.
 
 {lines}
 """

@@ -1,4 +1,4 @@
-"""Answer: from questions, contexts and the places of answers to a SavedModel that answers questions from texts.
+"""Trains a model that answers questions from a context, and exports it.
 
     python -m recipes.answer                                               # learns who did what and when, in minutes
     python -m recipes.answer --data.train train-v2.0.json --data.validation dev-v2.0.json --run_folder runs/squad

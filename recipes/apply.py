@@ -1,11 +1,11 @@
-"""Apply: labels, vectors, summaries, translations for files of any size, by an exported model.
+"""Applies an exported model to files of any size: labels, vectors, summaries, translations.
 
     python -m recipes.apply runs/reviews --input 'texts/*.jsonl' --output labelled
     python -m recipes.apply runs/dates --input lines.txt.gz --output dates --processes 4
     python -m recipes.apply runs/chat --endpoint generate --options '{seed: 1, max_new_tokens: 50}' ...
 
 A line of the results is a record of the input with what the model made of it as `output`, in the order of the input:
-the value where the endpoint has one output, an object of all where it has several. The same command goes on where it
+the value where the endpoint has one output, an object of all where it has several. The same command resumes where it
 was interrupted. `--engine ray` does the same on a Ray cluster.
 """
 
@@ -49,7 +49,7 @@ class ApplyConfig:
         "sets of the Hugging Face library, or hf://datasets/owner/name.",
         offers="paths",
     )
-    output: str = setting(help="Folder of the results; the same command goes on in it.", offers="paths")
+    output: str = setting(help="Folder of the results; the same command resumes in it.", offers="paths")
     endpoint: str | None = setting(None, "Endpoint of the model. null: its default endpoint.")
     keys: dict[str, str] = setting(
         {},
@@ -94,7 +94,7 @@ def main(config: ApplyConfig) -> dict[str, Any]:
     keys = bind(described, config.keys, config.options)
     options = {field["name"]: field["default"] for field in described["inputs"] if "default" in field} | config.options
     if OUTPUT in (config.keep or ()):
-        raise ConfigError(f"keep must not hold {OUTPUT!r}, the key of what the model makes")
+        raise ConfigError(f"keep must not hold {OUTPUT!r}, the key of the model's output")
     model = export_folder(config.model).absolute()
     application = Application(
         str(model),

@@ -1,4 +1,4 @@
-"""sacreBLEU by the length of the source, of one or several runs of the translate recipe.
+"""Computes sacreBLEU by the length of the source, for one or more runs of `translate`.
 
     python -m recipes.bleu_by_length --runs runs/multi30k_de_en_fixed_context runs/multi30k_de_en_rnnsearch
 

@@ -1,4 +1,4 @@
-"""Chat: talks to a saved chat model in a terminal, or reads one message per line from a pipe.
+"""Talks to a saved chat model in a terminal, or reads one message per line from a pipe.
 
     python -m recipes.chat runs/finetune/model
     python -m recipes.chat hf://owner/name --system "Answer in one sentence." --options '{"max_new_tokens": 200}'

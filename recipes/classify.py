@@ -1,4 +1,4 @@
-"""Classify: from labelled texts, or pairs of texts, to a SavedModel that labels strings.
+"""Trains a classifier for texts or pairs of texts, and exports it.
 
     python -m recipes.classify                                            # learns the language of dates, in minutes
     python -m recipes.classify --config recipes/configs/sst2.yaml
@@ -62,11 +62,11 @@ class DataConfig:
     )
     label_column: str = setting("2", "Column of the label.", of_files=True)
     header: bool | None = setting(
-        None, "Whether the first row of a table has the column names. null: no, but stop if it looks so.", of_files=True
+        None,
+        "Whether the first row of a table has the column names. null: no, but stop if it looks like one.",
+        of_files=True,
     )
-    label_separator: str | None = setting(
-        None, "String that separates the labels of a text that may have several.", of_files=True
-    )
+    label_separator: str | None = setting(None, "String that separates several labels of a text.", of_files=True)
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
 
 
@@ -82,7 +82,7 @@ class ClassifierConfig(WindowedModelConfig):
     )
     head_dropout: float | None = setting(
         None,
-        "Dropout rate before the last linear map. null: that of the classifier started from, or 0.1 for a new one.",
+        "Dropout rate before the last linear layer. null: that of the classifier started from, or 0.1 for a new one.",
         least=0,
         below=1,
     )

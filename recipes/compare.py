@@ -1,4 +1,4 @@
-"""Compare: trains one configuration with some choices varied and seeds repeated, and says which differences are noise.
+"""Trains combinations of choices with several seeds, and shows which differences are more than noise.
 
     python -m recipes.compare language_model --vary model.options.position.kind=rotary,alibi,learned --seeds 3
     python -m recipes.compare classify --config recipes/configs/sst2.yaml --vary training.learning_rate=1e-3,5e-4 \\

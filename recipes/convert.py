@@ -1,4 +1,4 @@
-"""Convert: a saved model from one library's files to another's: those of this project, of Transformers, of KerasHub.
+"""Converts a saved model between the files of this project, of Transformers and of KerasHub.
 
 python -m recipes.convert path/to/bert-base-uncased models/bert
 python -m recipes.convert models/bert exported --format transformers

@@ -1,4 +1,4 @@
-"""Copying and reversing: what a fixed context forgets and soft attention does not.
+"""Compares a fixed context with soft attention on copying and reversing sequences.
 
     python -m recipes.copy_and_reverse
 

@@ -1,4 +1,4 @@
-"""Distill: from a trained model to a smaller one that learns from it.
+"""Trains a smaller model to imitate a saved model.
 
     python -m recipes.distill                                          # trains a teacher first, in minutes
     python -m recipes.distill --teacher.start_from hf://owner/bert --data.train a.txt --data.validation b.txt ...
@@ -77,7 +77,7 @@ class DataConfig:
     )
     header: bool | None = setting(
         None,
-        "Seq2SeqLM: whether the first row of a table has the column names. null: stop if it looks so.",
+        "Seq2SeqLM: whether the first row of a table has the column names. null: stop if it looks like one.",
         of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed line: stop, or skip and count it.")
@@ -239,7 +239,7 @@ def check(config: DistillConfig) -> None:
             f"otherwise, got {shown(model.options)}"
         )
     if config.teacher.start_from is None and config.data.train:
-        raise ConfigError("teacher.start_from must be given with data of your own")
+        raise ConfigError("teacher.start_from must be given with your own data")
     require_one_device(config, "distill")
     prepare(config)
 

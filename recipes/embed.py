@@ -1,4 +1,4 @@
-"""Embed: from texts that belong together to a SavedModel that gives strings vectors.
+"""Trains a model that maps texts to vectors, and exports it.
 
     python -m recipes.embed                                   # learns which dates agree, in minutes
     python -m recipes.embed --config recipes/configs/stsb.yaml
@@ -60,7 +60,7 @@ class DataConfig:
     label_column: str = setting("3", "Column of the similarity (cosine_regression, cosent).", of_files=True)
     highest: float = setting(1.0, "Similarity of equal texts. Similarities go from 0 to this value.", above=0)
     header: bool | None = setting(
-        None, "Whether the first row of a table has the column names. null: no, but stop if it looks so."
+        None, "Whether the first row of a table has the column names. null: no, but stop if it looks like one."
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
 
@@ -77,7 +77,7 @@ class ObjectiveConfig:
     margin: float = setting(1.0, "How much farther away the negative must be than the positive (triplet).", above=0)
     distance: Literal["euclidean", "cosine"] = setting("euclidean", "Distance between vectors (triplet).")
     widths: list[int] = setting(
-        [], "Widths of the beginnings of the vectors that are also trained on their own (Matryoshka)."
+        [], "Widths of the beginnings of the vectors that are also trained for use alone (Matryoshka)."
     )
 
 
@@ -111,7 +111,7 @@ class EmbedderConfig(EncoderModelConfig):
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """What the trained model is measured by, besides the test part of the data."""
+    """What the trained model is measured by, besides the test set of the data."""
 
     similarity: list[str] = setting(
         [],
@@ -283,8 +283,8 @@ def open_evaluation(
         if pairs is None:
             pairs, _ = open_part(evaluation.similarity, "validation", LABELLED, on_error=data.on_error, **options)
             if pairs is None:
-                raise DataError(f"evaluation.similarity: {name} has neither a test nor a validation part")
-            print(f"{name}: there is no test part; this is the validation part")
+                raise DataError(f"evaluation.similarity: {name} has neither a test nor a validation set")
+            print(f"{name}: there is no test set; this is the validation set")
     retrieval = open_beir(evaluation, data.on_error)
     if retrieval is None and not has_similarities:
         retrieval = retrieval_of_groups(group.texts for group in test)

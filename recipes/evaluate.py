@@ -1,4 +1,4 @@
-"""Evaluate: scores of runs or saved models on data, with the metrics of their kind, intervals and paired tests.
+"""Evaluates runs or saved models: scores with intervals and paired tests.
 
     python -m recipes.evaluate runs/dates
     python -m recipes.evaluate runs/sst2 --split validation
@@ -197,9 +197,9 @@ def data_of(config: EvaluateConfig, recipe: str, source: Any) -> Any:
     config_class = config_class_of(find_recipe(recipe))
     given = dict(config.data)
     if source is None and config.split not in given:
-        raise ConfigError(f"data.{config.split} must be given: there is no run of recipes.{recipe} that says it")
+        raise ConfigError(f"data.{config.split} must be given: no run of recipes.{recipe} names it")
     if "test" in given and not hasattr(config_class.data, "test"):
-        # recipes without a test part test on the validation part
+        # recipes without a test set test on the validation set
         given["validation"] = given.pop("test")
     chosen = parse(config_class, [word for name in given for word in (f"--data.{name}", *given[name])]).data
     if source is None:

@@ -1,4 +1,4 @@
-"""Export: from a saved model to a SavedModel that takes and returns strings, or to the format of another runtime.
+"""Exports a saved model as a SavedModel that takes and returns strings, or for another runtime.
 
 python -m recipes.export runs/dates --output models/dates --examples '[4 May 1999, 12.10.88]'
 python -m recipes.export runs/sst2 --output models/sst2 --format onnx --weights int8

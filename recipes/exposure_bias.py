@@ -1,4 +1,4 @@
-"""Exposure bias: how much worse a translation model is on its own prefixes than on the true ones.
+"""Measures how much worse a translation model is after its own prefixes than after the true ones.
 
     python -m recipes.exposure_bias                      # trains three small models on dates, a few minutes each
     python -m recipes.exposure_bias --models runs/a/model runs/b/model --names forced scheduled --data multi30k_de_en
@@ -53,7 +53,7 @@ class ExposureBiasConfig:
     )
     names: list[str] = setting([], "Their names in the report. Empty: the names of the folders.")
     data: list[str] = setting(
-        ["dates"], "Data set, two aligned files or one TSV file. A data set gives its test part.", offers="paths"
+        ["dates"], "Data set, two aligned files or one TSV file. A data set gives its test set.", offers="paths"
     )
     most_texts: int = setting(1000, "Largest number of test texts.", least=1)
     batch_size: int = setting(64, "Number of texts per batch.", least=1, most=1 << 16)
@@ -75,7 +75,7 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     folders = dict(zip(config.names or config.models, config.models, strict=True)) or train_small_models(config)
     test, _ = open_part(config.data, "test", PARALLEL, read_pairs, "raise")
     if test is None:
-        raise DataError(f"{' '.join(config.data)} has no test part")
+        raise DataError(f"{' '.join(config.data)} has no test set")
     pairs = [pair for pair, _ in zip(test, range(config.most_texts), strict=False)]
     reports = {}
     for name, folder in folders.items():

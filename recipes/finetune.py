@@ -1,4 +1,4 @@
-"""Finetune: from conversations to a model that replies.
+"""Trains a language model on conversations, and exports it.
 
     python -m recipes.finetune                                    # learns to answer questions about dates, in minutes
     python -m recipes.finetune --model.start_from hf://owner/name --data.train chats.jsonl --data.validation held.jsonl

@@ -1,4 +1,4 @@
-"""Generate: what a saved model makes of texts: continuations, translations, labels, tags, vectors, filled gaps.
+"""Applies a saved model to texts: continuations, translations, labels, tags, vectors, masked words.
 
 python -m recipes.generate runs/dates --texts "4 May 1999" "am 3. Juni 2001"
 python -m recipes.generate hf://owner/name --task CausalLM --file prompts.txt --output answers.jsonl

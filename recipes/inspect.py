@@ -1,4 +1,4 @@
-"""Inspect: a page that shows what a saved model does with a text: attention, predictions, what they depend on.
+"""Writes a page that shows how a saved model processes a text: attention, predictions, gradients.
 
 python -m recipes.inspect runs/dates --text "4 May 1999"
 python -m recipes.inspect runs/dates --text "4 May 1999" --target "1999-05-04" --output date.html

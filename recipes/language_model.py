@@ -1,4 +1,4 @@
-"""Language model: from running text to a SavedModel that continues strings.
+"""Trains a language model on running text, and exports it.
 
     python -m recipes.language_model                                              # learns to write dates, in minutes
     python -m recipes.language_model --config recipes/configs/shakespeare_char.yaml
@@ -49,7 +49,7 @@ class DataConfig:
 
     train: list[str] = setting(["date_lines"], TRAIN_HELP, offers="paths")
     validation: list[str] = setting(
-        [], "Text files or a data set. Empty: the validation part of the data set that train names.", offers="paths"
+        [], "Text files or a data set. Empty: the validation set of the data set that train names.", offers="paths"
     )
     weights: list[float] = setting([], WEIGHTS_HELP)
     unit: Literal["file", "paragraph", "line"] = setting("file", "Which part of a file is a document.", of_files=True)

@@ -1,9 +1,9 @@
-"""Several processes on this machine that train one model, on JAX.
+"""Starts several processes on this machine that train one model, on JAX.
 
     python -m recipes.launch --processes 2 recipes.language_model --training.distribution data --config ...
 
 Each process gets its share of the cores, or one GPU. What the first one says is shown; the others are heard when they
-fail. When one ends with an error all are stopped, and the same command goes on from the last saved state. On several
+fail. When one ends with an error all are stopped, and the same command resumes from the last saved state. On several
 machines the scheduler starts the processes, see docs/guides/scale.md.
 """
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MissingExtraError as error:
         parser.error(str(error))
     again = f"{program} {shlex.join(words)}"
-    goes_on = f"the same command goes on from the last saved state: {again}"
+    goes_on = f"the same command resumes from the last saved state: {again}"
     processes = _start([sys.executable, "-m", given.recipe, *given.arguments], given.processes)
     try:
         with terminated_as_interrupted():

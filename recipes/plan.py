@@ -1,4 +1,4 @@
-"""Plan: what a training takes on a mesh of devices, before there is one: memory, operations, traffic, time.
+"""Estimates the memory, operations, traffic and time of a training run on a mesh of devices.
 
 python -m recipes.plan --preset llama_3_8b --mesh '{"data": 8, "model": 8}' --device h100 --length 8192 --batch 512
 python -m recipes.plan --preset gpt2_small --batch 64 --lora_rank 8 --json true

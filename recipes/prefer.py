@@ -1,4 +1,4 @@
-"""Prefer: from pairs of replies, of which one is preferred, to a model that replies in the preferred way.
+"""Trains a language model on preferred and rejected replies (DPO, IPO, ORPO), and exports it.
 
     python -m recipes.prefer                          # learns to answer shortly rather than in sentences, in minutes
     python -m recipes.prefer --model.start_from runs/x/model --data.train pairs.jsonl --data.validation held.jsonl
@@ -219,8 +219,8 @@ def check(config: PreferConfig) -> None:
         )
     if config.model.start_from is None and config.data.train != ["date_preferences"]:
         raise ConfigError(
-            "model.start_from must be given with data of your own: what learns preferences is a model that replies "
-            "already, which recipes.finetune trains"
+            "model.start_from must be given with your own data: preferences need a model that already replies, such as "
+            "one that recipes.finetune trained"
         )
     require_one_device(config, "prefer")
     prepare(config)
@@ -258,7 +258,7 @@ def load_start(config: PreferConfig, run: RunFolder, source: str) -> zoo.CausalL
 
 
 def open_preferences(config: PreferConfig, task: zoo.CausalLM) -> list[list[Preference]]:
-    """Returns the training, validation and test part."""
+    """Returns the training, validation and test sets."""
     chat_format = task.chat_format
     return open_parts(
         config.data,

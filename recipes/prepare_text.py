@@ -1,10 +1,10 @@
-"""Prepare text: from files of any size to a corpus of token rows that recipes train from.
+"""Prepares files of any size as a corpus of token rows, from which recipes train.
 
     python -m recipes.prepare_text --input 'texts/*.txt.gz' --tokenizer DIR --output corpus
     python -m recipes.prepare_text --input web.jsonl --tokenizer DIR --output corpus --deduplicate minhash --shards 64
     python -m recipes.language_model --data.train corpus ...
 
-Documents are read as a stream, filtered, freed of duplicates, tokenized and packed once. The same command goes on where
+Documents are read as a stream, filtered, freed of duplicates, tokenized and packed once. The same command resumes where
 it was interrupted. `--engine ray` does the same on a Ray cluster, with the same bytes as a result.
 """
 
@@ -56,7 +56,7 @@ class PrepareTextConfig:
     tokenizer: str = setting(
         help="Folder of a tokenizer, run folder, directory of a model, or hf://owner/name.", offers="paths"
     )
-    output: str = setting(help="Folder of the corpus; the same command goes on in it.", offers="paths")
+    output: str = setting(help="Folder of the corpus; the same command resumes in it.", offers="paths")
     unit: Literal["file", "paragraph", "line"] = setting("paragraph", "Which part of a plain text file is a document.")
     key: str = setting("text", "Key or column of the text in JSON lines, Parquet files and data sets.")
     split: str = setting(USUAL_SPLIT, "Name of the part (split) of a data set of the Hugging Face library.")
@@ -136,7 +136,7 @@ def load_tokenizer(config: PrepareTextConfig) -> zoo.tokenizers.Tokenizer:
                 raise
             tokenizer = zoo.tokenizers.Tokenizer.load(stored)
     if tokenizer.end_id is None:
-        raise ConfigError(f"tokenizer: {config.tokenizer} has no end token, which stands behind each document")
+        raise ConfigError(f"tokenizer: {config.tokenizer} has no end token, which follows each document")
     if config.start_token and tokenizer.start_id is None:
         raise ConfigError(f"start_token must be false, as {config.tokenizer} has none, got true")
     return tokenizer

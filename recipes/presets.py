@@ -1,4 +1,4 @@
-"""Prints the named architectures: `python -m recipes.presets`, or those whose names hold a word given after it."""
+"""Lists the presets: all with `python -m recipes.presets`, or those whose names contain a given word."""
 
 from __future__ import annotations
 

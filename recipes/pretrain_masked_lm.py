@@ -1,4 +1,4 @@
-"""Pretrain masked LM: from running text to an encoder that guesses hidden words, to start other recipes from.
+"""Pretrains an encoder on running text by predicting masked tokens.
 
     python -m recipes.pretrain_masked_lm                                    # on generated dates, in minutes
     python -m recipes.pretrain_masked_lm --config recipes/configs/gutenberg_masked_lm.yaml
@@ -51,7 +51,7 @@ class DataConfig:
 
     train: list[str] = setting(["date_lines"], TRAIN_HELP, offers="paths")
     validation: list[str] = setting(
-        [], "Text files or a data set. Empty: the validation part of the data set that train names.", offers="paths"
+        [], "Text files or a data set. Empty: the validation set of the data set that train names.", offers="paths"
     )
     weights: list[float] = setting([], WEIGHTS_HELP)
     unit: Literal["paragraph", "line"] = setting("paragraph", "Which part of a file is a text.", of_files=True)

@@ -1,4 +1,4 @@
-"""Rerank: from queries with documents to a SavedModel that scores pairs of strings: a cross-encoder.
+"""Trains a cross-encoder that scores queries with documents, and exports it.
 
     python -m recipes.rerank                                  # learns which dates are in which language, in minutes
     python -m recipes.rerank --data.train a.jsonl --data.validation b.jsonl --data.text_columns query positive negatives
@@ -70,7 +70,9 @@ class DataConfig:
         "both", "Where negatives are drawn from: the 50 nearest documents by TF-IDF, all documents, or half from each."
     )
     header: bool | None = setting(
-        None, "Whether the first row of a table has the column names. null: no, but stop if it looks so.", of_files=True
+        None,
+        "Whether the first row of a table has the column names. null: no, but stop if it looks like one.",
+        of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
 
@@ -89,7 +91,7 @@ class RerankerConfig(EncoderModelConfig):
     )
     head_dropout: float | None = setting(
         None,
-        "Dropout rate before the last linear map. null: that of the classifier started from, or 0.1 for a new one.",
+        "Dropout rate before the last linear layer. null: that of the classifier started from, or 0.1 for a new one.",
         least=0,
         below=1,
     )

@@ -1,4 +1,4 @@
-"""Serving: exported models behind the interfaces of TensorFlow Serving and of language models.
+"""Serves exported models through the API of TensorFlow Serving and the OpenAI API.
 
 python -m recipes.serve runs/dates/export
 python -m recipes.serve models --port 8080 --host 0.0.0.0

@@ -1,4 +1,4 @@
-"""Summarize: from texts with summaries to a SavedModel that takes a text and returns its summary.
+"""Trains a model that summarizes texts, and exports it.
 
     python -m recipes.summarize                                      # learns to take dates out of notes, in minutes
     python -m recipes.summarize --config recipes/configs/scitldr.yaml
@@ -52,7 +52,7 @@ class DataConfig:
     header: bool | None = setting(
         None,
         "Whether the first row of a table has the column names. null: yes if keys are names; "
-        "otherwise no, but stop if it looks so.",
+        "otherwise no, but stop if it looks like one.",
         of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")

@@ -1,4 +1,4 @@
-"""Tag: from sentences with a tag per word to a SavedModel that tags the words of strings.
+"""Trains a model that tags the words of texts, and exports it.
 
     python -m recipes.tag                                             # learns the parts of dates, in minutes
     python -m recipes.tag --config recipes/configs/ud_english_ewt.yaml

@@ -1,4 +1,4 @@
-"""Translate: from parallel text to a SavedModel that takes a sentence and returns one.
+"""Trains a translation model on parallel text, and exports it.
 
     python -m recipes.translate                                              # learns to read dates, in minutes
     python -m recipes.translate --config recipes/configs/multi30k_tiny.yaml  # Multi30k English-German
@@ -54,7 +54,9 @@ class DataConfig:
         ["source", "target"], "Keys of source and target in JSON lines, or names in the header.", of_files=True
     )
     header: bool | None = setting(
-        None, "Whether the first row of a table has the column names. null: no, but stop if it looks so.", of_files=True
+        None,
+        "Whether the first row of a table has the column names. null: no, but stop if it looks like one.",
+        of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
     max_length: int = setting(
@@ -77,7 +79,7 @@ class JointTokenizerConfig(TokenizerConfig):
 
     kind: Literal["bpe", "unigram"] = setting("bpe", "Kind of SentencePiece model.")
     vocabulary_size: int = setting(110, "Largest number of tokens in the vocabulary, including special tokens.")
-    split_digits: bool = setting(True, "Whether each digit is a token of its own.")
+    split_digits: bool = setting(True, "Whether each digit is a separate token.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,9 +12,9 @@ PAGE = ROOT / "docs" / "reference" / "papers.md"
 SOURCE = re.compile(r'(?P<paper>[^,"]+? (?:19|20)\d\d)(?:, "(?P<title>[^"]+)")?(?:, (?P<section>.+))?')
 HEAD = """# Layers by paper
 
-Which layer follows which paper, and which section of it. `layers/README.md` has the same layers by topic;
-`python docs/reference/make_papers.py` makes this table from it. The options of attention have
-[a table of their own](../layers/attention.md#variations).
+This table lists the paper and section that each layer implements. `layers/README.md` has the same layers by topic, and
+`python docs/reference/make_papers.py` generates this table from it. The options of attention have
+[another table](../layers/attention.md#variations).
 
 | paper | layer | section |
 | --- | --- | --- |

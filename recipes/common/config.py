@@ -65,7 +65,7 @@ def run_recipe(
     except KeyboardInterrupt as error:
         command = f"{program} {shlex.join(words)}".strip()
         resumes = hasattr(config_class, "training") or getattr(config_class, "resumes", False)
-        then = "the same command goes on from the last saved state" if resumes else "again"
+        then = "the same command resumes from the last saved state" if resumes else "again"
         # of several processes, what has started them knows the command
         is_one_of_several = int(os.environ.get("KERAS_DISTRIBUTION_NUM_PROCESSES") or 1) > 1
         hint = "" if is_one_of_several else f"; {then}: {command}"

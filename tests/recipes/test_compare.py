@@ -175,7 +175,7 @@ def test_results_that_some_runs_do_not_have(tmp_path, scripted, monkeypatch, cap
     with pytest.raises(ConfigError, match="metric must be among parameters, .*f9, got 'f8'"):
         run(tmp_path / "new", "--seeds", "1", "--metric", "f8")
     assert "| alibi | 1 | 7 | 2 | 1.5 |" in (tmp_path / "new" / "table.md").read_text()
-    # the same command goes on where the only run that has ended lacks it
+    # the same command resumes where the only run that has ended lacks it
     shutil.rmtree(next((tmp_path / "runs").glob("*alibi")))
     assert run(tmp_path, "--seeds", "1", "--metric", "f9")[1]["runs"] == 1
     assert len((tmp_path / "new" / "runs.csv").read_text().splitlines()) == 3

@@ -238,5 +238,5 @@ def test_keys_of_another_kind_of_teacher():
 
 
 def test_data_of_ones_own_need_a_teacher(tmp_path):
-    with pytest.raises(ConfigError, match=r"teacher\.start_from must be given with data of your own"):
+    with pytest.raises(ConfigError, match=r"teacher\.start_from must be given with your own data"):
         distill.main(parse(distill.DistillConfig, ["--data.train", "a.txt"]))

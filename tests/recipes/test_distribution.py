@@ -206,7 +206,7 @@ def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path):
     assert time.monotonic() - began < 60
     assert launcher.returncode == 128 + signal.SIGKILL
     assert "process 1 of 2 ended with signal 9 (SIGKILL), and the others were stopped" in errors
-    assert "lost the others" in errors and "goes on from the last saved state" in errors
+    assert "lost the others" in errors and "resumes from the last saved state" in errors
     # on four devices of one process, and then on one device
     mesh = words(tmp_path, "two", *ON_JAX, *slow, "--training.distribution", "{data: 2, model: 2}")
     result = subprocess.run(
@@ -305,7 +305,7 @@ def test_the_launcher_names_its_own_command_to_go_on(tmp_path, capsys):
     assert launcher.returncode == 130
     command = "python -m recipes.launch --processes 2 learn --seed 4"
     lines = [line for line in errors.splitlines() if line]
-    assert lines[-1] == f"recipes.launch: interrupted; the same command goes on from the last saved state: {command}"
+    assert lines[-1] == f"recipes.launch: interrupted; the same command resumes from the last saved state: {command}"
     assert lines[:-1] == ["recipes.learn: interrupted"] * 2
 
 

@@ -143,9 +143,9 @@ def test_a_set_with_neither_part_that_could_be_measured(monkeypatch, capsys):
     config = parse(embed.EmbedConfig, [*PAIRS, "--evaluation.similarity", "of_two"])
     group = TextGroup(("a", "b"), "here")
     assert embed.open_evaluation(config, [group])[0] == [pair]
-    assert "of_two: there is no test part; this is the validation part" in capsys.readouterr().out
+    assert "of_two: there is no test set; this is the validation set" in capsys.readouterr().out
     config = parse(embed.EmbedConfig, [*PAIRS, "--evaluation.similarity", "of_training"])
-    with pytest.raises(DataError, match="evaluation.similarity: of_training has neither a test nor a validation part"):
+    with pytest.raises(DataError, match="evaluation.similarity: of_training has neither a test nor a validation set"):
         embed.open_evaluation(config, [group])
 
 

@@ -82,7 +82,7 @@ def test_texts_and_messages(tmp_path):
     ("row", "message"),
     [
         ({"prompt": "x", "chosen": "y"}, "key missing: 'rejected'"),
-        ({"chosen": "y", "rejected": "z"}, "key missing: 'prompt', and no message stands before the replies"),
+        ({"chosen": "y", "rejected": "z"}, "key missing: 'prompt', and no message precedes the replies"),
         ({"prompt": "x", "chosen": "y", "rejected": "y"}, "the two replies are equal: 'y'"),
         ({"prompt": "x", "chosen": "y", "rejected": " "}, "a reply is empty"),
         ({"prompt": 1, "chosen": "y", "rejected": "z"}, "'prompt' must be a text or a list of .*, got 1"),
@@ -248,7 +248,7 @@ def test_keys_that_do_not_go_together(start, tmp_path):
     config = options_of(start, tmp_path, files, **{"method": "orpo", "training.label_smoothing": 0.1})
     with pytest.raises(ConfigError, match=r"training\.label_smoothing must be 0 with method 'orpo', got 0\.1"):
         prefer.main(config)
-    with pytest.raises(ConfigError, match=r"model\.start_from must be given with data of your own"):
+    with pytest.raises(ConfigError, match=r"model\.start_from must be given with your own data"):
         prefer.main(parse(prefer.PreferConfig, ["--data.train", "a.jsonl"]))
     rows = write(tmp_path, ROWS)
     with pytest.raises(ConfigError, match=r"data\.max_length must be at most the model's max_length=80, got 99"):

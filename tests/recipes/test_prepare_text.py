@@ -243,7 +243,7 @@ def test_full_disk(tokenizer, tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
     try:
-        with pytest.raises(RunFolderError, match=r"output: .*stays, and the same command goes on"):
+        with pytest.raises(RunFolderError, match=r"output: .*stay, and the same command resumes"):
             prepare(tmp_path, tokenizer, tmp_path / "full", "--shards", "1")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

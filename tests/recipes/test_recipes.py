@@ -277,7 +277,7 @@ def check_run(folder, recipe, results):
     assert "{" not in scores
     versions = list(zoo.export.versions(folder / "export" / folder.name))
     assert len(versions) == use.count(f'served = tf.saved_model.load("export/{folder.name}/1")') <= 1
-    # there is no test part
+    # there is no test set
     has_test = recipe not in ("language_model", "pretrain_masked_lm")
     assert results.get("test_is_validation", False) is has_test
     assert ("The test data are the validation data" in card) is has_test
@@ -306,7 +306,7 @@ def batches_of(data, epoch, skip):
 
 
 def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, processes, capsys):
-    """kill -9 in the second epoch of a model with dropout and a counter of its own; the same command goes on."""
+    """kill -9 in the second epoch of a model with dropout and a counter of its own; the same command resumes."""
     options = ("--training.save_every", "2", "--export", "false")
     results = run("translate", tmp_path, "whole", *options)
     check_run(tmp_path / "whole", "translate", results)

@@ -181,7 +181,7 @@ def require_chat(preprocessor: Any, what: str) -> Any:
         ValueError: If the task does not take conversations, or its tokenizer has no chat format.
     """
     if not preprocessor.takes_conversations:
-        raise ValueError(f"{what} is nothing for a {preprocessor.task_name}, which takes texts: use a CausalLM.")
+        raise ValueError(f"{what} cannot be used with a {preprocessor.task_name}, which takes texts: use a CausalLM.")
     tokenizer = preprocessor.require_tokenizer(what)
     require_chat_format(tokenizer, what)
     return tokenizer

@@ -197,8 +197,9 @@ class Engine:
         """Raises a ValueError if proposals cannot be taken back within so many positions."""
         if not (self.backbone.can_rewind(capacity) and self.draft.can_rewind(capacity)):
             raise ValueError(
-                "draft must be None where caches forget, since proposals are taken back: recurrent states, and caches "
-                f"of attention windows shorter than the text ({capacity} positions), got {type(self.draft).__name__}."
+                "draft must be None with caches that cannot be rewound, because proposals may be rejected: recurrent "
+                f"states, and caches of attention windows shorter than the text ({capacity} positions), got "
+                f"{type(self.draft).__name__}."
             )
 
     def _encoder_inputs(self, source: Sequence[Sequence[int]], batch: int, pad_id: int) -> dict[str, Any]:

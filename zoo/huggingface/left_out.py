@@ -64,7 +64,7 @@ def check_options(task: Any) -> None:
         )
     if not np.all(np.asarray(options.get("threshold", 0.5)) == 0.5):
         raise ValueError(
-            "threshold must be 0.5 in files of another library, which have no place for it, got "
+            "threshold must be 0.5 in files of another library, which cannot store it, got "
             f"{options['threshold']}: set task.threshold = 0.5, and apply it where the model is used."
         )
     lost = [

@@ -75,7 +75,8 @@ def write_backbone(
     nearest = sorted(problems, key=lambda text: problems[text][0])[:_MOST_SHOWN]
     lines = [f"{problems[text][1]}: {text}" for text in nearest]
     raise ValueError(
-        "The Transformers library has no family here for this model; what the nearest lack:\n  " + "\n  ".join(lines)
+        "No family of the Transformers library here can express this model. The closest ones lack:\n  "
+        + "\n  ".join(lines)
     )
 
 

@@ -49,8 +49,7 @@ def load_task(
     config, class_name = opened.backbone.config, opened.arguments.class_name
     if config.architecture not in task_class.architectures:
         raise ValueError(
-            f"{directory} holds a backbone of the kind {config.architecture!r}, of which there is "
-            f"no {task_class.__name__}."
+            f"{directory} holds a backbone of the kind {config.architecture!r}, which has no {task_class.__name__}."
         )
     if tokenizer is None:
         tokenizer = read_tokenizer(directory)

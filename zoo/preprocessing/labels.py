@@ -34,7 +34,7 @@ class Labels:
                     raise ValueError(f"labels[{index}] must be a name that is not empty, got {name!r}.")
                 if name in labels[:index]:
                     raise ValueError(
-                        f"labels[{index}] must be a name of its own, got {name!r}, as labels[{labels.index(name)}] is."
+                        f"labels[{index}] must be unique, got {name!r}, the same as labels[{labels.index(name)}]."
                     )
             if len(labels) < lowest:
                 raise ValueError(f"labels must hold at least {lowest} names, got {list(labels)!r}.")

@@ -174,7 +174,7 @@ class Llama2cReader(Reader):
         overrides = {key: choices[key] for key in _OVERRIDES if key in choices}
         given = {key: value for key, value in choices.items() if key not in overrides}
         if "decoder" not in kind.architectures:
-            raise ValueError(f"{source} holds a decoder, of which there is no {kind.__name__}.")
+            raise ValueError(f"{source} holds a decoder, which has no {kind.__name__}.")
         tokenizer = self.load_tokenizer(source) if tokenizer is None else tokenizer
         return kind(self.load_backbone(source, load_weights, overrides), tokenizer, **given)
 

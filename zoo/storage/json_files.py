@@ -99,7 +99,7 @@ def parse_json(content: bytes, source: str, most_values: int | None = None) -> A
         if len(values) != len(pairs):
             seen: set[str] = set()
             twice = next(key for key, _ in pairs if key in seen or seen.add(key))
-            raise ValueError(f"the key {quote(twice, most=80)} stands twice in one object")
+            raise ValueError(f"the key {quote(twice, most=80)} occurs twice in one object")
         return values
 
     try:

@@ -92,7 +92,7 @@ class Adaptation:
             by, of = ("", "") if self.mode is not None else (" by another task of the backbone", " of that task")
             raise ValueError(
                 f"{what} needs weights that can train; these are stored in {mode}{by}. Train before quantize(){of}, or "
-                "call enable_lora() behind it."
+                "call enable_lora() after it."
             )
 
     def require_own(self, what: str) -> None:

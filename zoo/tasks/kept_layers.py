@@ -84,7 +84,7 @@ def _smaller(config: TransformerConfig, kept: dict[str, list[int]]) -> Transform
         ("norm.first_attention=False", not config.norm.first_attention and layers[0] != 0),
     ):
         if differs:
-            raise ValueError(f"layers of a model with {name} cannot be left out: what they compute depends on all.")
+            raise ValueError(f"layers of a model with {name} cannot be left out: their results depend on all layers.")
     position = config.position_in_attention
     patterns = {
         "attention": ("window_layers", config.attention.window_layers),

@@ -166,8 +166,8 @@ def _from_open_preset(
         # Keras does not look for weights of a file that nobody reads
         if load_weights and [weight.shape for weight in task.weights] != [weight.shape for weight in as_saved.weights]:
             raise ValueError(
-                f"Arguments must leave the head as it is in {directory}, got {sorted(given)}, with which it has other "
-                f"weights: leave them out, or make a {task_class.__name__} on the backbone of the loaded model."
+                f"Arguments must not change the weights of the head in {directory}, got {sorted(given)}: leave them "
+                f"out, or make a {task_class.__name__} on the backbone of the loaded model."
             )
         if saved.mode is not None:
             before = task.variables

@@ -71,8 +71,8 @@ def writer_endpoints(generator: Any, max_length: int | None, max_new_tokens: int
     backbone, chosen = generator.backbone, generator.chosen(max_length=max_length, max_new_tokens=max_new_tokens)
     if chosen.processors or chosen.stop:
         raise ValueError(
-            "The loop of an export in this format searches greedily, without processors and stops, which the model's "
-            "generation has: load it with from_preset(..., generation=None), and do in a loop of your own what they do."
+            "The decoding loop of this format is greedy, without the processors and stops of the model's generation: "
+            "load the model with from_preset(..., generation=None), and apply them in your own loop."
         )
     options = generator.options(**chosen.options(), jit_compile=False)
     is_limited = chosen.max_length is not None or chosen.max_new_tokens is not None

@@ -183,4 +183,4 @@ def check_tokens(tokens: Sequence[str], name: str) -> None:
     if len(set(tokens)) < len(tokens):
         seen: set[str] = set()
         index = next(index for index, token in enumerate(tokens) if token in seen or seen.add(token))
-        raise ValueError(f"{name}[{index}] must be a token of its own, got {quote(tokens[index])} a second time.")
+        raise ValueError(f"{name}[{index}] must be unique, got {quote(tokens[index])} a second time.")

@@ -129,5 +129,5 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
             raise FloatingPointError(
                 f"The {what}, after {step} updates, is {loss}. Common causes: too high a learning rate or too short a "
                 "warm-up, no gradient clipping (global_clipnorm of the optimizer), half precision that overflows, "
-                "or labels outside the vocabulary. The last training state that was saved is from before."
+                "or labels outside the vocabulary. The last saved training state is from before this update."
             )

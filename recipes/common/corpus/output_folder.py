@@ -1,4 +1,4 @@
-"""A folder that a long work on files fills part by part, and that the same command goes on in."""
+"""A folder that a long work on files fills part by part, and that the same command resumes in."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
-        raise RunFolderError(
-            f"output: {error}; what is complete in {name} stays, and the same command goes on"
-        ) from error
+        raise RunFolderError(f"output: {error}; complete files in {name} stay, and the same command resumes") from error
     finally:
         lock.release()
 

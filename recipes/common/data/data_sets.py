@@ -97,7 +97,7 @@ def refuse_file_keys(data: Any, names: Collection[str], further: Collection[str]
         if field.name in names and is_of_files and value != default:
             usual = "null" if default is None else repr(default)
             raise ConfigError(
-                f"data.{field.name} must be {usual} with a named data set, as it says how files are read, got "
+                f"data.{field.name} must be {usual} with a named data set, because it describes files, got "
                 f"{shown(value)}"
             )
 
@@ -169,7 +169,7 @@ def open_part(
 def open_parts(
     data: Any, loaders: Loaders, read: Reader, check: Callable[[Any, BadLines], bool] | None = None
 ) -> list[list[Any]]:
-    """Returns the training, validation and test part, and says what was left out.
+    """Returns the training, validation and test sets, and says what was left out.
 
     Args:
         data: A group of a config with the keys `train`, `validation`, perhaps `test`, and `on_error`. An empty one
@@ -177,11 +177,11 @@ def open_parts(
         loaders, read, check: See `open_part`.
 
     Returns:
-        A part for each of these keys. Without a test part the validation part takes its place, of the data set that
-        `test` names if it names one, which is said. Where it is the same, `test == validation`.
+        A part for each of these keys. Without a test set, the validation set takes its place, and a message says so.
+        It is that of the data set that `test` names, if it names one. If both are the same, `test == validation`.
 
     Raises:
-        DataError: If there is no training or validation part, and see `open_part`.
+        DataError: If there is no training or validation set, and see `open_part`.
 
     Example:
 
@@ -193,10 +193,10 @@ def open_parts(
         if files:
             part, _ = open_part(files, split, loaders, read, data.on_error, check)
         if part is None and split != "test":
-            raise DataError(f"data.{split} must be given, unless data.train names a data set that has such a part")
+            raise DataError(f"data.{split} must be given, unless data.train names a data set that has one")
         if part is None:
-            where = f"{' '.join(files)}: there is no test part" if files else "data.test is empty"
-            print(f"{where}; the validation part takes its place")
+            where = f"{' '.join(files)}: there is no test set" if files else "data.test is empty"
+            print(f"{where}; the validation set takes its place")
             part = parts[1]
             if data.test:
                 part, _ = open_part(data.test, "validation", loaders, read, data.on_error, check)

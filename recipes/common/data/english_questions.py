@@ -47,7 +47,7 @@ _EVERY = 20
 def english_questions() -> Splits:
     """Returns questions about film reviews (SST-2) and news (AG News).
 
-    SST-2 has no test part: its validation part is for the test, every 20th of its training texts for the validation.
+    SST-2 has no test set: its validation set is for the test, every 20th of its training texts for the validation.
     """
     reviews, news = LABELLED["sst2"](), LABELLED["ag_news"]()
     learned = [row for index, row in enumerate(reviews.train) if index % _EVERY]

@@ -14,7 +14,7 @@ _EVERY = 20
 
 
 def english_texts(loaders: Iterable[Callable[[], Splits]]) -> Splits:
-    """Returns the texts of training parts, each once; those of validation and test parts are left out.
+    """Returns the texts of training sets, each once; those of validation and test sets are left out.
 
     Args:
         loaders: Of data sets of running text, whose documents are taken beside the rows of the others: topics (AG

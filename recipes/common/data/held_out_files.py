@@ -16,7 +16,7 @@ def validation_part() -> Any:
 
     >>> validation: list[str] = validation_part()
     """
-    return setting([], f"{_AS_TRAIN}the validation part of the data set that train names.", offers="paths")
+    return setting([], f"{_AS_TRAIN}the validation set of the data set that train names.", offers="paths")
 
 
 def test_part() -> Any:
@@ -27,5 +27,5 @@ def test_part() -> Any:
     >>> test: list[str] = test_part()
     """
     return setting(
-        [], f"{_AS_TRAIN}the test part of the data set, or the validation part if there is none.", offers="paths"
+        [], f"{_AS_TRAIN}the test set of the data set, or the validation set if there is none.", offers="paths"
     )

@@ -189,7 +189,7 @@ def _load_sst2() -> Splits:
 
 def _load_sst2_phrases() -> Splits:
     parts = {part: _read_sentiments(file, header=True) for part, file in SST2_PHRASES.items()}
-    # a slice of the training phrases is named dev there, and the development part of GLUE test
+    # a slice of the training phrases is named dev there, and the development set of GLUE test
     return Splits(parts["train"] + parts["dev"], parts["test"])
 
 

@@ -232,12 +232,12 @@ def _part_of(sentence: str) -> str:
 
 
 # * `dates`: see `recipes.common.data.dates`; generated, nothing is read.
-# * `multi30k_en_de`, `multi30k_de_en`, `multi30k_en_fr`: image captions; 29,000 / 1,014 / 1,000 pairs, the test part
+# * `multi30k_en_de`, `multi30k_de_en`, `multi30k_en_fr`: image captions; 29,000 / 1,014 / 1,000 pairs, the test set
 #   being test_2016_flickr (English-German only). The text is for non-commercial research.
 #   Source: Elliott et al. 2016, "Multi30K: Multilingual English-German Image Descriptions".
 # * `multi30k_en_de_fr`: each English caption twice, as `<2de> ...` with its German and `<2fr> ...` with its French
-#   translation, for `data.language_tokens`; 58,000 / 1,521 / 1,507 pairs. There is no French test part, so the second
-#   half of the French validation part is tested on, and not validated on.
+#   translation, for `data.language_tokens`; 58,000 / 1,521 / 1,507 pairs. There is no French test set, so the second
+#   half of the French validation set is tested on, and not validated on.
 # * `tatoeba_en_fr`: 142,787 short sentence pairs (tatoeba.org and www.manythings.org/anki, CC BY 2.0), of which about
 #   2 % are for validation and 2 % for testing. English sentences that differ in case and punctuation only are in the
 #   same part.

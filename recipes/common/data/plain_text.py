@@ -156,7 +156,7 @@ def _load_date_lines() -> Splits:
 # * `tinyshakespeare`: 1,115,394 characters of plays; the last tenth is for validation. Public domain.
 # * `gutenberg`: three novels (Pride and Prejudice, Moby Dick, War and Peace), a document per paragraph; every 20th is
 #   for validation. Public domain in the USA.
-# * `wikitext2`: the validation part of WikiText-2, a document per line; every 20th is for validation. CC BY-SA 3.0.
+# * `wikitext2`: the validation set of WikiText-2, a document per line; every 20th is for validation. CC BY-SA 3.0.
 # * `movie_reviews`: 2,000 film reviews in small letters, a document each; every 20th is for validation. CC BY 4.0.
 #   Source: Pang and Lee 2004, "A Sentimental Education", polarity dataset v2.0.
 # * `english_texts`: the last three, and the English texts of the training parts of all other named data sets.

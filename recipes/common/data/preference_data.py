@@ -136,7 +136,7 @@ def _joined(prompt: Any, begun: list[dict[str, str]], key: str, is_chat: bool) -
         return begun or asked
     if prompt is None:
         if not begun:
-            raise ValueError(f"key missing: {key!r}, and no message stands before the replies")
+            raise ValueError(f"key missing: {key!r}, and no message precedes the replies")
         return begun
     if not isinstance(prompt, list) or not prompt or not all(_is_message(message) for message in prompt):
         raise ValueError(f"{key!r} must be a text or a list of {{'role': text, 'content': text}}, got {shown(prompt)}")

@@ -126,7 +126,7 @@ def _answers(answers: Any, context: str) -> tuple[tuple[str, int], ...]:
             raise TypeError(f"an answer must have text and answer_start, got {shown(answer)}")
         if start < 0 or context[start : start + len(text)] != text:
             there = context[max(0, start) : max(0, start) + len(text)]
-            raise ValueError(f"the answer {shown(text)} must stand at {start} in the context, where {shown(there)} is")
+            raise ValueError(f"the answer {shown(text)} must be at {start} in the context, where {shown(there)} is")
         found.append((text, start))
     return tuple(found)
 

@@ -40,7 +40,7 @@ class HeldOut:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether somebody chose these rows: other data than those of the run, or another part than the test part."""
+        """Whether somebody chose these rows: other data than those of the run, or another part than the test set."""
         return self.split != "test" or not {"test", "validation"}.isdisjoint(self.given)
 
     def refuse(self, *names: str, because: str) -> None:
@@ -75,7 +75,7 @@ def open_rows(
     *,
     of_files: Collection[str] = (),
 ) -> tuple[list[Any], int]:
-    """Returns the rows of a part of the data, and how many were left out; the validation part stands for a test part.
+    """Returns the rows of a part of the data, and how many were left out; the validation set stands for a test set.
 
     Args:
         held_out: Where they are.
@@ -96,6 +96,6 @@ def open_rows(
         rows, bad = open_part(files, part, loaders, read, data.on_error, check) if files else (None, None)
         if rows is not None:
             if part != parts[0]:
-                print(f"{' '.join(files)}: there is no {split} part; this is the {part} part")
+                print(f"{' '.join(files)}: there is no {split} set; this is the {part} set")
             return rows, bad.total
-    raise DataError(f"data.{split} must be given: {' '.join(data.train)} has no {split} part")
+    raise DataError(f"data.{split} must be given: {' '.join(data.train)} has no {split} set")

@@ -21,8 +21,8 @@ class LabelTrainingConfig(EncoderTrainingConfig):
 
     class_weights: dict[str, float] | Literal["balanced"] | None = setting(
         None,
-        "Weights of labels in the loss, for example {rare: 5}; other labels have 1. balanced: the "
-        "rarer the label, the larger.",
+        "Weights of labels in the loss, for example {rare: 5}; other labels have 1. balanced: rarer labels have larger "
+        "weights.",
     )
 
 

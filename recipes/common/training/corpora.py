@@ -77,7 +77,7 @@ def open_running_text(data: Any, corpora: Sequence[Corpus]) -> tuple[list[str], 
         corpora: What `open_corpora` has found.
 
     Raises:
-        ConfigError, DataError: If there is no validation part, and see `open_parts`.
+        ConfigError, DataError: If there is no validation set, and see `open_parts`.
     """
 
     def read(files: Sequence[str], bad: BadLines) -> list[str]:

@@ -55,7 +55,7 @@ class TrainingConfig:
     )
     layer_decay: float | None = setting(
         None,
-        "Factor on the learning rate from layer to layer, the head's being whole and that of embeddings lowest.",
+        "Factor by which the learning rate falls from each layer to the one below. The head has the full rate.",
         above=0,
         most=1,
     )
@@ -67,10 +67,8 @@ class TrainingConfig:
     accumulation_steps: int | None = setting(
         None, "Number of batches whose gradients are averaged before an update.", least=1, most=10**6
     )
-    dtype: str = setting("float32", "Dtype policy; mixed_bfloat16 is faster on accelerators and on some processors.")
-    jit_compile: bool | None = setting(
-        None, "Whether XLA compiles the training step; null: on JAX, where steps that it does not compile are slow."
-    )
+    dtype: str = setting("float32", "Dtype policy; mixed_bfloat16 is faster on accelerators and on some CPUs.")
+    jit_compile: bool | None = setting(None, "Whether XLA compiles the training step. null: only on JAX.")
     distribution: dict[str, int] | Literal["mirrored", "data", "model"] | None = setting(
         None,
         "Several devices: mirrored (TensorFlow, one machine); data, model or a mesh {data: 4, model: 2} (JAX, all "
@@ -332,7 +330,7 @@ def _end_if_lost(error: Exception) -> None:
     if zoo.distribution.lost_others(error):
         raise RecipeError(
             f"process {zoo.distribution.process_id()} of {zoo.distribution.num_processes()} lost the others ({error}); "
-            "the same command goes on from the last saved state"
+            "the same command resumes from the last saved state"
         ) from error
 
 

@@ -50,7 +50,7 @@ class ModelConfig:
     )
     start_from: str | None = setting(
         None,
-        "Model to start from, with its tokenizer: the directory of a saved model or of the "
+        "Model to start from, with its tokenizer: the folder of a saved model or of the "
         "Transformers library, an adapter of the PEFT library, a run folder, hf://owner/name, or a "
         "preset with published weights.",
         offers="paths",
@@ -60,10 +60,11 @@ class ModelConfig:
         [], "Parts that do not train: backbone, embeddings, encoder, block_0, decoder/block_1, ..."
     )
     quantize: Literal["int8", "int4"] | None = setting(
-        None, "int8: stores the weights of the backbone in 8 bits under low-rank updates (QLoRA, Dettmers et al. 2023)."
+        None,
+        "int8: stores the weights of the backbone in 8 bits and trains low-rank updates (QLoRA, Dettmers et al. 2023).",
     )
     rematerialize: bool = setting(
-        False, "Whether blocks are computed again in the backward pass. This saves memory and takes time."
+        False, "Whether the backward pass recomputes blocks, which saves memory and takes time."
     )
 
     @property

@@ -26,9 +26,9 @@ class TokenizerConfig:
         most=10**7,
     )
     character_coverage: float = setting(
-        1.0, "Share of the characters in the text that get a token of their own (bpe, unigram).", least=0.98, most=1
+        1.0, "Share of the characters in the text that get their own token (bpe, unigram).", least=0.98, most=1
     )
-    split_digits: bool = setting(False, "Whether each digit is a token of its own (bpe, unigram).")
+    split_digits: bool = setting(False, "Whether each digit is a separate token (bpe, unigram).")
     lowercase: bool = setting(False, "Whether text is lower-cased (wordpiece).")
 
 

@@ -71,7 +71,7 @@ def test_ctrl_c_ends_in_one_line_that_says_how_to_go_on(capsys, training):
     with pytest.raises(SystemExit) as stop:
         run_recipe(main, kind, "learn", ["--seed", "4"])
     assert stop.value.code == 130
-    goes_on = "the same command goes on from the last saved state" if training else "again"
+    goes_on = "the same command resumes from the last saved state" if training else "again"
     expected = f"\nrecipes.learn: interrupted; {goes_on}: python -m recipes.learn --seed 4\n"
     assert capsys.readouterr().err == expected
 

@@ -278,7 +278,7 @@ def test_what_a_format_cannot_hold(make_task, encoders, writers, tmp_path, forma
     with pytest.raises(ValueError, match="holds models that compute in float32, this one computes in bfloat16"):
         half.export(export, format=format)
     with_rules = CausalLM(writers["window"].backbone, writers["window"].tokenizer, generation={"stop": ["eta"]})
-    with pytest.raises(ValueError, match="searches greedily, without processors and stops"):
+    with pytest.raises(ValueError, match="is greedy, without the processors and stops"):
         with_rules.export(export, format=format)
     assert not list(tmp_path.iterdir())
 

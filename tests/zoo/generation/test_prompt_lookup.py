@@ -201,5 +201,5 @@ def test_refusals(model):
     with pytest.raises(ValueError, match="sampler must define weights"):
         model.generate_tokens([[3]], sampler="beam", draft="prompt_lookup")
     window = CausalLM(Backbone.from_config(config_of("decoder", attention=AttentionConfig(2, window=(4, 0)))))
-    with pytest.raises(ValueError, match="draft must be None where caches forget.* got PromptLookup"):
+    with pytest.raises(ValueError, match="draft must be None with caches that cannot be rewound.* got PromptLookup"):
         window.generate_tokens([[3]], max_new_tokens=20, draft="prompt_lookup")

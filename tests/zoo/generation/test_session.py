@@ -296,7 +296,7 @@ def test_a_draft_that_agrees_saves_passes(backbones):
 
 
 def test_speculation_refuses_caches_that_forget(backbones):
-    with pytest.raises(ValueError, match="draft must be None where caches forget"):
+    with pytest.raises(ValueError, match="draft must be None with caches that cannot be rewound"):
         Engine(backbones["window"], backbones["rotary"]).begin([[5, 6]], options_of(lookahead=2))
 
 
@@ -304,7 +304,7 @@ def test_speculation_refuses_caches_that_will_forget(backbones, monkeypatch):
     """The caches of the beginning hold all of it; those that they grow to are shorter than the text."""
     monkeypatch.setitem(KINDS, "wide", {**KINDS["rotary"], "attention": AttentionConfig(2, window=(20, 0))})
     monkeypatch.setattr(engine_module, "FIRST_ROOM", 2)
-    with pytest.raises(ValueError, match=r"draft must be None where caches forget, .* \(50 positions\)"):
+    with pytest.raises(ValueError, match=r"draft must be None with caches that cannot be rewound, .* \(50 positions\)"):
         Engine(make_backbone("wide"), backbones["rotary"]).begin([[5, 6]], options_of(length=40, lookahead=2))
 
 
@@ -481,5 +481,5 @@ def test_speculation_with_an_encoder_decoder():
     result = Engine(backbone, draft).begin(BEGINNINGS, options_of(lookahead=2), source=SOURCES).advance().result()
     for row in range(3):
         assert_row(result, row, {name: value[row] for name, value in expected.items()})
-    with pytest.raises(ValueError, match="draft must be None where caches forget"):
+    with pytest.raises(ValueError, match="draft must be None with caches that cannot be rewound"):
         Engine(backbone, make_encoder_decoder("recurrent")).begin(BEGINNINGS, options_of(lookahead=2), source=SOURCES)

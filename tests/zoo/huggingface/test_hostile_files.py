@@ -310,7 +310,7 @@ def nested(depth):
         ({"added_tokens": [{"id": 5, "content": "a\0"}]}, r"added_tokens\[0\] must have no NUL"),
         ({"added_tokens": [{"id": -1, "content": "b"}]}, r"added_tokens\[0\].id must be at least 0, got -1"),
         ({"added_tokens": [{"id": 10**9, "content": "b"}]}, "added_tokens.* must be 5"),
-        ({"added_tokens": [{"id": 5, "content": "b"}] * 2}, r"added_tokens\[1\] must be a token of its own, got 'b'"),
+        ({"added_tokens": [{"id": 5, "content": "b"}] * 2}, r"added_tokens\[1\] must be unique, got 'b'"),
         ({"added_tokens": [{"id": "5", "content": "b"}]}, r"added_tokens\[0\].id must be an integer, got '5'"),
         ({"added_tokens": [{"id": 5, "content": f"b{n}"} for n in range(10_001)]}, "added_tokens must be at most"),
         ({"added_tokens": {}}, "added_tokens must be a list of an object, got {}"),

@@ -359,7 +359,7 @@ def test_refusals(tmp_path, tiny_llama):
         load_backbone(changed(rope=1))
     with pytest.raises(ValueError, match="must fit the .* numbers in .*model.weights.h5"):
         load_backbone(changed(hidden_dim=10**6))
-    with pytest.raises(ValueError, match="of which there is no MaskedLM"):
+    with pytest.raises(ValueError, match="which has no MaskedLM"):
         MaskedLM.from_preset(changed())
     path.write_text(json.dumps({**values, "class_name": "os.system"}))
     with pytest.raises(ValueError, match="class_name must be one of .* got 'os.system'"):

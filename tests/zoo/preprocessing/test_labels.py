@@ -93,7 +93,7 @@ def test_names_and_numbers():
     for labels, message in (
         (["a", ""], r"labels\[1\] must be a name that is not empty, got ''"),
         (["a", 3], r"labels\[1\] must be a name"),
-        (["a", "b", "a"], r"labels\[2\] must be a name of its own, got 'a', as labels\[0\] is"),
+        (["a", "b", "a"], r"labels\[2\] must be unique, got 'a', the same as labels\[0\]"),
         (["a"], "labels must hold at least 2 names"),
         (1, "labels must be an integer of at least 2, got 1"),
         ("ab", "labels must be an integer of at least 2, got 'ab'"),

@@ -166,7 +166,7 @@ def test_what_conversations_exclude(model, tokenizer, untrained):
         ValueError, match=r"A conversation needs a tokenizer with a chat format.*chat_format=\"chatml\""
     ):
         zoo.CausalLM(model.backbone, tokenizer).generate(TALKS)
-    with pytest.raises(ValueError, match="A conversation is nothing for a Seq2SeqLM, which takes texts"):
+    with pytest.raises(ValueError, match="A conversation cannot be used with a Seq2SeqLM, which takes texts"):
         untrained.generate(TALKS)
     assert model.generate([], **SHORT) == []
 

@@ -201,7 +201,7 @@ def test_choices_that_would_leave_weights_unread(make_task, tmp_path):
         (MaskedLM, "masked_lm", {"head": "projection"}),
     ):
         with pytest.raises(
-            ValueError, match=rf"must leave the head as it is in .*{name}, got \['{next(iter(choice))}'\]"
+            ValueError, match=rf"must not change the weights of the head in .*{name}, got \['{next(iter(choice))}'\]"
         ):
             kind.from_preset(tmp_path / name, **choice)
         assert kind.from_preset(tmp_path / name, load_weights=False, **choice).options().items() >= choice.items()

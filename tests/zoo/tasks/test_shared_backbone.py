@@ -101,7 +101,7 @@ def test_weights_that_another_task_has_quantized(make_task, texts, tmp_path):
     saved = "needs weights that this task has quantized; .* was stored in int8 by another task"
     for task in (early, late):
         task.run_eagerly = True
-        with pytest.raises(ValueError, match="stored in int8 by another task of .* enable_lora.. behind it"):
+        with pytest.raises(ValueError, match="stored in int8 by another task of .* enable_lora.. after it"):
             task.fit(texts[:4], verbose=0)
         for save in (
             lambda: task.save_to_preset(tmp_path / "preset"),  # noqa: B023

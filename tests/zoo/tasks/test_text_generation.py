@@ -158,7 +158,9 @@ def test_exports_of_several_results(model, sampler):
 def test_exports_with_prompt_lookup(model):
     """The functions of an export, run as they are."""
     if not model.backbone.can_rewind(40):
-        with pytest.raises(ValueError, match=r"draft must be None where caches forget.*\(35 positions\)"):
+        with pytest.raises(
+            ValueError, match=r"draft must be None with caches that cannot be rewound.*\(35 positions\)"
+        ):
             model.endpoints(**OPTIONS, draft="prompt_lookup", lookahead=3)
         return
     endpoints = model.endpoints(**OPTIONS, draft="prompt_lookup", lookahead=3)

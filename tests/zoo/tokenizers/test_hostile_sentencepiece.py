@@ -114,7 +114,7 @@ def test_pieces(load, form, piece):
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_piece_twice(load, model, form):
     name = "pieces" if form == "spiece.model" else "model.vocab"
-    with pytest.raises(ValueError, match=rf"{form}: .*{name}\[20\] must be a token of its own, got .* a second time"):
+    with pytest.raises(ValueError, match=rf"{form}: .*{name}\[20\] must be unique, got .* a second time"):
         load(form, piece=model.pieces[19].piece)
 
 

@@ -79,7 +79,7 @@ def test_load_a_tokenizer_that_hands_arguments_on(tmp_path):
 
 
 def test_errors_of_the_vocabulary():
-    with pytest.raises(ValueError, match=r"vocabulary\[3\] must be a token of its own, got 'a' a second time"):
+    with pytest.raises(ValueError, match=r"vocabulary\[3\] must be unique, got 'a' a second time"):
         SpaceTokenizer(["<end>", "a", "b", "a"])
     with pytest.raises(ValueError, match="start_token must be in the vocabulary of 2 tokens, got '<end>'"):
         SpaceTokenizer(["a", "b"])

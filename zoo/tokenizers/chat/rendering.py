@@ -39,7 +39,7 @@ def render_template(
     if len(template) > MOST_TEMPLATE:
         raise ValueError(f"it must have at most {MOST_TEMPLATE} characters, got {len(template)}")
     if not sys.executable:
-        raise ValueError("it can be run in a process of its own only, which this Python cannot start")
+        raise ValueError("it can be run only in a separate process, which this Python cannot start")
     request = {
         "template": template,
         "date": [DATE_BEGINS, DATE_ENDS],

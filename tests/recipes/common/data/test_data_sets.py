@@ -155,18 +155,18 @@ def test_a_name_stands_for_all_parts_and_the_validation_part_for_the_test_part(c
     assert open_parts(data(["a.b"], validation=["c.d"]), SETS, read) == [["a", "b"], ["c", "d"]]
     assert open_parts(data(["a.b"], validation=["c.d"], test=[]), SETS, read)[2] == ["c", "d"]
     said = capsys.readouterr().out
-    assert "toy: there is no test part; the validation part takes its place" in said
+    assert "toy: there is no test set; the validation set takes its place" in said
     assert "train: skipped 1: empty line 1 (a.b:3)\nvalidation: skipped 1" in said
-    assert "data.test is empty; the validation part takes its place" in said and "a.b: there is no" not in said
+    assert "data.test is empty; the validation set takes its place" in said and "a.b: there is no" not in said
 
 
 def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):
     assert open_parts(data(["toy"], test=["other"]), SETS, read) == [["a", "b"], ["c"], ["e"]]
-    assert "other: there is no test part; the validation part takes its place" in capsys.readouterr().out
+    assert "other: there is no test set; the validation set takes its place" in capsys.readouterr().out
     other = classify.DataConfig(["toy"], test=["other"])
     held_out = HeldOut(None, None, None, other, ["test"], "test", {})
     assert open_rows(held_out, SETS, read) == (["e"], 0)
-    assert "other: there is no test part; this is the validation part" in capsys.readouterr().out
+    assert "other: there is no test set; this is the validation set" in capsys.readouterr().out
     assert open_rows(dataclasses.replace(held_out, data=classify.DataConfig(["toy"])), SETS, read) == (["c"], 0)
 
 
@@ -176,7 +176,7 @@ def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):
         (
             classify.DataConfig,
             {"text_columns": ["2"]},
-            "data.text_columns must be ['1'] with a named data set, as it says",
+            "data.text_columns must be ['1'] with a named data set, because it",
         ),
         (classify.DataConfig, {"label_separator": ","}, "data.label_separator must be null with a named data set"),
         (tag.DataConfig, {"tag_column": 4}, "data.tag_column must be 2 with a named data set"),

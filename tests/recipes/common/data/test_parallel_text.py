@@ -259,7 +259,7 @@ def test_real_multi30k_in_two_languages(data_folder):
     )
     counts = [sum(pair.source.startswith("<2fr> ") for pair in part) for part in (train, validation, test)]
     assert counts == [29_000, 507, 507]
-    # no line of the French validation part is tested on and validated on
+    # no line of the French validation set is tested on and validated on
     lines = [{pair.origin for pair in part if pair.source.startswith("<2fr>")} for part in (validation, test)]
     assert not lines[0] & lines[1] and len(lines[0] | lines[1]) == 1_014
 

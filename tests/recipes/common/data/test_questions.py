@@ -56,7 +56,7 @@ def test_questions_of_one_name(capsys):
 @pytest.mark.parametrize(
     ("answers", "message"),
     [
-        ([{"text": "Paris", "answer_start": 19}], "the answer 'Paris' must stand at 19 .*, where ' Pari' is"),
+        ([{"text": "Paris", "answer_start": 19}], "the answer 'Paris' must be at 19 .*, where ' Pari' is"),
         ([{"text": "Paris"}], "an answer must have text and answer_start"),
         ({"text": ["Paris"], "answer_start": []}, "must be lists of one length"),
         ("Paris", "answers must be a list, or an object"),
