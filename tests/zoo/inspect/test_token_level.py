@@ -115,6 +115,24 @@ def test_variants(name):
     check_gradients(task, found, ONE)
 
 
+@pytest.mark.parametrize("name", ["causal", "masked", "tagger"])
+def test_lens_through_a_narrow_output(name):
+    """A separate map leads from hidden states to the width of the table, for the tasks that use it."""
+    task = make(name, embedding=zoo.EmbeddingConfig(factor_dim=4, factor_output=True))
+    found = task.inspect(ONE, top_k=3, gradients=False)
+    row = task.row_of(ONE)
+    with Capture(["encoder.hidden", "decoder.hidden"]) as points:
+        task(row.inputs, training=False)
+    stack = f"{found.last_stack}.hidden"
+    for layer, hidden in enumerate(points[stack]):
+        # the model with this layer as its last
+        last = {stack: lambda x, hidden=hidden: hidden}
+        with Capture([], last):
+            scores = task.decisions(task(row.inputs, training=False), found.tokens).scores
+        best = np.sort(np.exp(ops.convert_to_numpy(scores)[0]), axis=-1)[:, :-4:-1]
+        np.testing.assert_allclose(found.choice_probabilities[layer], best, rtol=1e-3)
+
+
 @pytest.mark.parametrize("change", ["bfloat16", "int8", "lora"])
 def test_other_weights(change):
     # without kinks, over which rounding would lead
