@@ -188,6 +188,16 @@ def test_positions_of_tokens_are_no_places():
     np.testing.assert_allclose(found.gradients, alone.gradients, atol=1e-4)
 
 
+def test_texts_that_share_a_row():
+    """The last token of a text has no target: what follows is another text."""
+    task = make("causal")
+    found = task.inspect({**ONE, "sequence_ids": np.array([[0, 0, 0, 1, 1]])}, gradients=False)
+    assert found.targets == ("7", "7", None, "5", None)
+    numbers = {"encoder_sequence_ids": np.array([[0, 0, 0, 1, 1]]), "decoder_sequence_ids": np.array([[0, 1, 1]])}
+    found = make("seq2seq").inspect({**TWO, **numbers}, gradients=False)
+    assert found.targets == (None, "4", None) and not found.cross_attention[..., 0, 3:].any()
+
+
 def test_words_to_label():
     task = make("tagger")
     found = task.inspect({**ONE, "word_positions": np.array([[3, 1, -1]])})
