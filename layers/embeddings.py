@@ -3,7 +3,7 @@
 import contextlib
 import math
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
@@ -172,8 +172,27 @@ class TokenEmbedding(keras.layers.Layer):
             ValueError: If the last axis has another size.
         """
         _check_width("vectors", vectors, self.factor_dim or self.dim)
+        if self.table.quantization_mode is not None:
+            return self._quantized_scores(ops.convert_to_tensor(vectors))
         copy = _transposed.get().get(id(self))
         return self.table(vectors, reverse=True) if copy is None else ops.matmul(ops.cast(vectors, copy.dtype), copy)
+
+    def _quantized_scores(self, vectors: Any) -> Any:
+        """The result of `score` with a quantized table; its gradient passes the rounding of the vectors unchanged.
+
+        `keras.layers.Dense` does the same. `ReversibleEmbedding` leaves the rounding in, whose gradient is zero.
+        """
+
+        @ops.custom_gradient
+        def scores(vectors: Any) -> tuple[Any, Callable]:
+            def gradient(*arguments: Any, upstream: Any = None) -> Any:
+                upstream = arguments[0] if upstream is None else upstream
+                rows = self.look_up(ops.arange(self.vocabulary_size))
+                return ops.cast(ops.matmul(upstream, ops.cast(rows, upstream.dtype)), vectors.dtype)
+
+            return self.table(vectors, reverse=True), gradient
+
+        return scores(vectors)
 
     @contextlib.contextmanager
     def transposed(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from recipes.command.extras import MissingExtraError
 from recipes.command.lists import ConfigFile, configs, presets, recipes
+from recipes.command.printing import show
 
 # words before those of a recipe: `zoo run NAME`
 _WORDS_OF_RUN = 3
@@ -89,8 +90,7 @@ def _with_choices(argument: Any, names: Callable[[], dict[str, Any]]) -> None:
 
 def _print(lines: dict[str, str]) -> None:
     width = max(map(len, lines))
-    for name, line in lines.items():
-        print(f"{name:{width}s}  {line}")
+    show("\n".join(f"{name:{width}s}  {line}" for name, line in lines.items()))
 
 
 def _print_configs() -> None:

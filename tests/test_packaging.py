@@ -156,6 +156,18 @@ def test_lists(tmp_path):
     assert [line.split()[0] for line in lines] == list(configs()) and "multi30k_tiny (translate)" in "\n".join(lines)
 
 
+@pytest.mark.parametrize("words", ["recipes", "configs", "presets", "run translate --help"])
+def test_a_reader_that_leaves_is_no_error(words, tmp_path):
+    """As `head -1` does."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-P", "-m", "recipes", *words.split()]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, env=environment, cwd=tmp_path)
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (1, b"")
+
+
 def test_presets(tmp_path, capsys):
     from recipes.__main__ import main
 

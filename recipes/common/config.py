@@ -23,6 +23,7 @@ import jsonargparse
 import zoo
 from recipes.command.extras import MissingExtraError
 from recipes.command.lists import config_path, configs, presets
+from recipes.command.printing import show
 from recipes.common.completion import complete
 from recipes.common.config_sources import dump_yaml, read_word, read_yaml, split_words
 from recipes.common.errors import ConfigError, RecipeError, nearest, shown, type_in_words
@@ -206,7 +207,7 @@ def parse(
     keys = {key.name: key for key in _keys(config_class)}
     groups = {name[: dot.start()] for name in keys for dot in re.finditer(r"\.", name)}
     if any(word in ("-h", "--help") for word in arguments):
-        print(_help(list(keys.values()), prog), end="")
+        show(_help(list(keys.values()), prog).removesuffix("\n"))
         raise SystemExit(0)
     found = {name: copy.deepcopy(key.default) for name, key in keys.items() if key.default is not _REQUIRED}
     taking = {key.words: key.name for key in keys.values() if key.words}

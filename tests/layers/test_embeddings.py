@@ -137,6 +137,19 @@ def test_quantized_factor_in_both_directions(mode, rng):
     assert 0 < error < {"int8": 0.02, "int4": 0.3}[mode]
 
 
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_gradient_of_logits_of_a_quantized_table(mode, rng, gradients):
+    """The table that the gradient passes is the one of which the logits are computed."""
+    layer = TokenEmbedding(50, 32)
+    layer.build((None, None))
+    layer.table.quantize(mode)
+    table = ops.convert_to_numpy(layer.look_up(np.arange(50)))
+    vectors = rng.normal(size=(2, 3, 32)).astype("float32")
+    factors = rng.normal(size=(2, 3, 50)).astype("float32")
+    (gradient,) = gradients(lambda vectors: ops.sum(factors * layer.score(vectors)), vectors)
+    np.testing.assert_allclose(gradient, factors @ table, rtol=1e-4, atol=1e-5)
+
+
 def test_segment_embedding(rng):
     layer = SegmentEmbedding(2, 6)
     layer.build((None, None))

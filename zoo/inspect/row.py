@@ -115,14 +115,17 @@ def without_padding(inputs: Mapping[str, np.ndarray]) -> Row:
     return Row(cropped, places=places)
 
 
-def next_ids(ids: Any, last: int = -1) -> np.ndarray:
-    """Returns the id behind each token, int64 `(length,)`.
+def next_ids(ids: Any, sequences: Any = None) -> np.ndarray:
+    """Returns the id behind each token, int64 `(length,)`, -1 behind the last one of each text.
 
     Args:
         ids: `(length,)`.
-        last: What is behind the last one, -1 where that is not known.
+        sequences: Numbers of the texts that share a row, `(length,)`; None for one text.
     """
-    return np.append(np.asarray(ids, "int64")[1:], last)
+    following = np.append(np.asarray(ids, "int64")[1:], -1)
+    if sequences is not None:
+        following[:-1][np.diff(np.asarray(sequences)) != 0] = -1
+    return following
 
 
 def token_names(tokenizer: Any, token_ids: Sequence[int]) -> list[str]:

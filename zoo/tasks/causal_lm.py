@@ -70,7 +70,8 @@ class CausalLM(GenerativeTask):
         else:
             ids = self._ids_of(text)
             row = super().row_of({"token_ids": np.array([ids], "int32").reshape(1, -1)}, target)
-        return row._replace(targets=next_ids(row.inputs["token_ids"][0]))
+        sequences = row.inputs.get("sequence_ids", [None])[0]
+        return row._replace(targets=next_ids(row.inputs["token_ids"][0], sequences))
 
     def _ids_of(self, text: Any) -> list[int]:
         """The token ids of a text, or of a conversation, which asks for a reply unless it ends with one."""

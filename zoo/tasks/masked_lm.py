@@ -106,6 +106,10 @@ class MaskedLM(EncoderTask):
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         return self.outputs_of(self.backbone(self.backbone_inputs(inputs), training=training), inputs, training)
 
+    def finish(self, hidden: Any) -> Any:
+        # the head reads them at the width of the model
+        return self.backbone.finish(hidden)
+
     def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
         return self.token_head(self._vectors(hidden, inputs), training)
 

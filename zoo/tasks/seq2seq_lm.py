@@ -61,7 +61,8 @@ class Seq2SeqLM(GenerativeTask):
         """Returns the row of a source with its target. Every token of the target is predicted."""
         if is_token_level(text):
             row = super().row_of(text, target)
-            return row._replace(targets=next_ids(row.inputs["decoder_token_ids"][0]))
+            sequences = row.inputs.get("decoder_sequence_ids", [None])[0]
+            return row._replace(targets=next_ids(row.inputs["decoder_token_ids"][0], sequences))
         as_text(text, "text")
         preprocessor = self.preprocessor
         if target is None:

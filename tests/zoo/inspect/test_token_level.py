@@ -115,9 +115,29 @@ def test_variants(name):
     check_gradients(task, found, ONE)
 
 
+@pytest.mark.parametrize("name", ["causal", "masked", "tagger"])
+def test_lens_through_a_narrow_output(name):
+    """A separate map leads from hidden states to the width of the table, for the tasks that use it."""
+    task = make(name, embedding=zoo.EmbeddingConfig(factor_dim=4, factor_output=True))
+    found = task.inspect(ONE, top_k=3, gradients=False)
+    row = task.row_of(ONE)
+    with Capture(["encoder.hidden", "decoder.hidden"]) as points:
+        task(row.inputs, training=False)
+    stack = f"{found.last_stack}.hidden"
+    for layer, hidden in enumerate(points[stack]):
+        # the model with this layer as its last
+        last = {stack: lambda x, hidden=hidden: hidden}
+        with Capture([], last):
+            scores = task.decisions(task(row.inputs, training=False), found.tokens).scores
+        best = np.sort(np.exp(ops.convert_to_numpy(scores)[0]), axis=-1)[:, :-4:-1]
+        np.testing.assert_allclose(found.choice_probabilities[layer], best, rtol=1e-3)
+
+
 @pytest.mark.parametrize("change", ["bfloat16", "int8", "lora"])
 def test_other_weights(change):
-    task = make("causal", dtype="mixed_bfloat16" if change == "bfloat16" else "float32")
+    # without kinks, over which rounding would lead
+    options = {"feed_forward": zoo.FeedForwardConfig(8, "gelu")}
+    task = make("causal", dtype="mixed_bfloat16" if change == "bfloat16" else "float32", **options)
     if change == "int8":
         task.quantize("int8")
     if change == "lora":
@@ -134,6 +154,10 @@ def test_other_weights(change):
     assert np.isfinite(found.gradients).all() and np.abs(found.gradients).max() > 0
     if change == "lora":
         check_gradients(task, found, ONE)
+        return
+    # rounded numbers have no slope: those of the same model in float32
+    expected = make("causal", **options).inspect(ONE).gradients
+    assert np.linalg.norm(found.gradients - expected) < 0.25 * np.linalg.norm(expected)
 
 
 def test_padding_is_left_out():
@@ -162,6 +186,16 @@ def test_positions_of_tokens_are_no_places():
     assert found.rows == alone.rows and found.places.tolist() == [0, 1, 2]
     np.testing.assert_allclose(found.cross_attention, alone.cross_attention, atol=1e-6)
     np.testing.assert_allclose(found.gradients, alone.gradients, atol=1e-4)
+
+
+def test_texts_that_share_a_row():
+    """The last token of a text has no target: what follows is another text."""
+    task = make("causal")
+    found = task.inspect({**ONE, "sequence_ids": np.array([[0, 0, 0, 1, 1]])}, gradients=False)
+    assert found.targets == ("7", "7", None, "5", None)
+    numbers = {"encoder_sequence_ids": np.array([[0, 0, 0, 1, 1]]), "decoder_sequence_ids": np.array([[0, 1, 1]])}
+    found = make("seq2seq").inspect({**TWO, **numbers}, gradients=False)
+    assert found.targets == (None, "4", None) and not found.cross_attention[..., 0, 3:].any()
 
 
 def test_words_to_label():
