@@ -329,7 +329,9 @@ def distances(query_positions: Any, key_positions: Any) -> Any:
     return ops.expand_dims(difference, 0) if len(difference.shape) == 2 else difference
 
 
-def bias_shape(num_heads: int, query_positions_shape: tuple, key_positions_shape: tuple) -> tuple:
+def bias_shape(
+    num_heads: int, query_positions_shape: tuple[int | None, ...], key_positions_shape: tuple[int | None, ...]
+) -> tuple[int | None, ...]:
     """Returns the static shape `(1 or batch, num_heads, query_length, key_length)` of a bias of the scores."""
     batch = 1
     for shape in (query_positions_shape, key_positions_shape):

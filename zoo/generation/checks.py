@@ -194,6 +194,6 @@ class Register:
         return self._classes[name](**arguments)
 
 
-def _is_needed(field: dataclasses.Field) -> bool:
+def _is_needed(field: dataclasses.Field[Any]) -> bool:
     """Whether an object cannot be made without a value for the field."""
     return field.init and field.default is field.default_factory is dataclasses.MISSING
