@@ -11,7 +11,7 @@ from layers.errors import describe
 
 
 @functools.cache
-def _arguments(call: Callable) -> tuple[frozenset[str], bool]:
+def _arguments(call: Callable[..., Any]) -> tuple[frozenset[str], bool]:
     parameters = inspect.signature(call).parameters.values()
     named = frozenset(parameter.name for parameter in parameters if parameter.kind != parameter.VAR_KEYWORD)
     return named, any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)

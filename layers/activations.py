@@ -48,7 +48,7 @@ def identity(x: Any) -> Any:
     return x
 
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": ops.relu,
     "gelu": gelu,
     "gelu_tanh": gelu_tanh,
@@ -66,7 +66,7 @@ ACTIVATIONS = {
 JOINED_WITH_PRODUCTS = ("relu", "gelu", "sigmoid", "tanh")
 
 
-def get_activation(name: str) -> Callable:
+def get_activation(name: str) -> Callable[[Any], Any]:
     """Returns the activation function of a name.
 
     Args:
@@ -117,7 +117,7 @@ class GatedActivation:
 
 
 @functools.cache
-def _gated_product(activation: Callable, limit: float | None, up_offset: float) -> Callable:
+def _gated_product(activation: Callable[[Any], Any], limit: float | None, up_offset: float) -> Callable[..., Any]:
     @fused
     def product(gate: Any, up: Any) -> Any:
         if limit is not None:

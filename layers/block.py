@@ -172,7 +172,9 @@ class TransformerBlock(keras.layers.Layer):
             self.norms_after = {
                 name: self._make_norm(f"{name}_norm_after", self.dtype_policy) for name in self.sublayers
             }
-        self.dropouts, self.path_dropouts, self.scales = {}, {}, {}
+        self.dropouts: dict[str, Dropout] = {}
+        self.path_dropouts: dict[str, Dropout] = {}
+        self.scales: dict[str, Any] = {}
         for name in self.sublayers:
             if dropout:
                 self.dropouts[name] = Dropout(dropout, name=f"{name}_dropout", dtype=self.dtype_policy)
@@ -195,7 +197,7 @@ class TransformerBlock(keras.layers.Layer):
         parts = (self.feed_forward, *self.norms.values(), *self.norms_after.values())
         return any(takes(part, "mask") or takes(part, "padding_mask") for part in parts)
 
-    def build(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> None:
+    def build(self, inputs_shape: tuple[int | None, ...], memory_shape: tuple[int | None, ...] | None = None) -> None:
         for part, shapes in (
             (self.attention, (inputs_shape,)),
             (self.cross_attention, (inputs_shape, memory_shape or inputs_shape)),
@@ -361,7 +363,9 @@ class TransformerBlock(keras.layers.Layer):
         # the number of results depends on the arguments, so the specification comes from a symbolic call
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
-    def compute_output_shape(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> tuple:
+    def compute_output_shape(
+        self, inputs_shape: tuple[int | None, ...], memory_shape: tuple[int | None, ...] | None = None
+    ) -> tuple[int | None, ...]:
         return tuple(inputs_shape)
 
     def get_config(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class LowRankUpdate(keras.layers.Layer):
         self.alpha = float(rank if alpha is None else alpha)
         self.input_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout") if dropout else None
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         # as in the code of Hu et al.: the range of the weights of a linear layer of PyTorch
         self.lora_a = self.add_weight(
             name="lora_a", shape=(input_shape[-1], self.rank), initializer="he_uniform", dtype="float32"
@@ -78,7 +78,7 @@ class LowRankUpdate(keras.layers.Layer):
         """Returns the update of the kernel, `alpha / rank * A B`, `(dim, units)`, in float32."""
         return self.alpha / self.rank * ops.matmul(self.lora_a.value, self.lora_b.value)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*input_shape[:-1], self.units)
 
     def get_config(self) -> dict[str, Any]:

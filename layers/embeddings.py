@@ -95,7 +95,7 @@ class TokenEmbedding(keras.layers.Layer):
         if factor_dim is not None:
             self.factor = Dense(dim, use_bias=factor_bias, dtype=self.dtype_policy, name="factor")
 
-    def build(self, input_shape: tuple | None = None) -> None:
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         self.table.build(input_shape)
         if self.factor is not None:
             self.factor.build((None, self.factor_dim))
@@ -220,7 +220,7 @@ class TokenEmbedding(keras.layers.Layer):
         rows = self.factor(ops.eye(self.factor_dim, dtype=self.compute_dtype))
         return rows if self.factor.bias is None else rows - ops.cast(self.factor.bias, rows.dtype)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*input_shape, self.dim)
 
     def compute_output_spec(self, token_ids: Any) -> Any:
@@ -285,13 +285,13 @@ class SegmentEmbedding(keras.layers.Layer):
             num_segments, dim, embeddings_initializer=self.kernel_initializer, dtype=self.dtype_policy, name="table"
         )
 
-    def build(self, input_shape: tuple | None = None) -> None:
+    def build(self, input_shape: tuple[int | None, ...] | None = None) -> None:
         self.table.build(input_shape)
 
     def call(self, segment_ids: Any) -> Any:
         return self.table(segment_ids)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*input_shape, self.dim)
 
     def compute_output_spec(self, segment_ids: Any) -> Any:

@@ -117,7 +117,7 @@ class FeedForward(keras.layers.Layer):
             name=name,
         )
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         if self.gated:
             self.gate.build(input_shape)
         self.up.build(input_shape)
@@ -139,7 +139,7 @@ class FeedForward(keras.layers.Layer):
             hidden = self.dropout_layer(hidden, training=training)
         return self.down(hidden)  # (..., output_dim)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
 
     def get_config(self) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def update_slice(inputs: Any, start: Any, updates: Any) -> Any:
     return written
 
 
-def fused(function: Callable) -> Callable:
+def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function with the same results that makes one pass over memory where this is faster.
 
     Its backward pass computes the chain again from the inputs, so that no intermediate results are kept. Within the
@@ -129,7 +129,7 @@ def fused(function: Callable) -> Callable:
     return call
 
 
-def by_rows(function: Callable, x: Any) -> Any:
+def by_rows(function: Callable[[Any], Any], x: Any) -> Any:
     """Returns `function(x)`. With TensorFlow, `x` is reshaped to one matrix first, so that operations are fused.
 
     TensorFlow fuses the product of two matrices with the operations after it. For tensors with more axes, a reshape
@@ -231,7 +231,7 @@ def _may_fuse(tensor: Any) -> bool:
 _ROWS = 32
 
 
-def _programs(function: Callable) -> tuple[Callable, Callable]:
+def _programs(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Returns the forward and the backward pass as TensorFlow functions that all calls of `function` share."""
     import tensorflow as tf
 
@@ -248,7 +248,7 @@ def _programs(function: Callable) -> tuple[Callable, Callable]:
             outputs = wide(*tensors)
         return tape.gradient(outputs, tensors, gradient, unconnected_gradients="zero")
 
-    def where_large(plain: Callable) -> Callable:
+    def where_large(plain: Callable[..., Any]) -> Callable[..., Any]:
         compiled = tf.function(plain, jit_compile=True, autograph=False, reduce_retracing=True)
 
         def either(*tensors: Any) -> Any:

@@ -170,7 +170,7 @@ def takes_logits(loss: Any) -> bool:
     return getattr(loss, "from_logits", getattr(loss, "_from_logits", True)) is not False
 
 
-def compiled_loss(model: keras.Model) -> Callable | None:
+def compiled_loss(model: keras.Model) -> Callable[..., Any] | None:
     """Returns the loss of `compile` as a function of labels, outputs and sample weights; None without one.
 
     Args:
@@ -268,7 +268,7 @@ def update_weights(optimizer: keras.optimizers.Optimizer, *arguments: Any) -> No
     type(optimizer)._backend_update_step(optimizer, *arguments)
 
 
-def replace_update_weights(optimizer: keras.optimizers.Optimizer, function: Callable) -> None:
+def replace_update_weights(optimizer: keras.optimizers.Optimizer, function: Callable[..., None]) -> None:
     """Makes an optimizer call a function to update all weights.
 
     Args:
@@ -288,7 +288,7 @@ def clip_gradients(optimizer: keras.optimizers.Optimizer, gradients: Sequence[An
     return type(optimizer)._clip_gradients(optimizer, gradients)
 
 
-def replace_clip_gradients(optimizer: keras.optimizers.Optimizer, function: Callable) -> None:
+def replace_clip_gradients(optimizer: keras.optimizers.Optimizer, function: Callable[..., list[Any]]) -> None:
     """Makes an optimizer call a function to clip gradients.
 
     Args:

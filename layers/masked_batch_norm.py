@@ -53,7 +53,7 @@ class MaskedBatchNorm(LastAxisNorm):
             raise ValueError(f"momentum must be at least 0 and below 1, got {momentum}.")
         self.momentum = momentum
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         width = (input_shape[-1],)
         self.gamma = self.add_weight(name="gamma", shape=width, initializer="ones")
         self.beta = self.add_weight(name="beta", shape=width, initializer="zeros")

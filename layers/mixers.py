@@ -66,7 +66,7 @@ class ConvolutionMixer(keras.layers.Layer):
                 kernel_size, use_bias=False, dtype=self.dtype_policy, name="depthwise"
             )
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         dim = input_shape[-1]
         options = {"use_bias": self.use_bias, "dtype": self.dtype_policy}
         if self.separable:
@@ -83,7 +83,7 @@ class ConvolutionMixer(keras.layers.Layer):
         outputs = self.pointwise(self.depthwise(padded)) if self.separable else self.convolution(padded)
         return hide_padding(outputs, mask)
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:

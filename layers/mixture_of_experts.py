@@ -199,13 +199,15 @@ class MixtureOfExperts(keras.layers.Layer):
         columns = {f"{name}_{kind}": COLUMNS for name in ("gate", "up") for kind in ("kernel", "bias")}
         return {**columns, "down_kernel": ROWS, "down_bias": WHOLE, "shared_gate": WHOLE, "dropped_share": WHOLE}
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.router.build(input_shape)
         if self.shared_experts is not None:
             self.shared_experts.build(input_shape)
         if self.shared_gate is not None:
             self.shared_gate.build(input_shape)
         dim, hidden = input_shape[-1], self.intermediate_dim
+        self.gate_kernel: keras.Variable | None
+        self.gate_bias: keras.Variable | None
         self.gate_kernel, self.gate_bias = self._add_projection("gate", dim, hidden) if self.gated else (None, None)
         self.up_kernel, self.up_bias = self._add_projection("up", dim, hidden)
         self.down_kernel, self.down_bias = self._add_projection("down", hidden, dim)
@@ -302,7 +304,7 @@ class MixtureOfExperts(keras.layers.Layer):
         dropped = ops.sum(assignments) - ops.sum(ops.cast(placed, "int32"))
         self.dropped_share.assign(ops.cast(dropped, "float32") / ops.cast(total, "float32"))
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:

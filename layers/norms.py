@@ -28,7 +28,7 @@ class LastAxisNorm(keras.layers.Layer):
         """Inputs or weights in the dtype of the statistics: at least float32 whatever the policy."""
         return ops.cast(x, keras.backend.result_type(self.variable_dtype, "float32"))
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
@@ -44,7 +44,7 @@ class FeatureWeightedNorm(LastAxisNorm):
             raise ValueError(f"weight_axes must be 1 or 2, got {weight_axes!r}.")
         self.weight_axes = weight_axes
 
-    def _weight_shape(self, input_shape: tuple) -> tuple:
+    def _weight_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return tuple(input_shape[-self.weight_axes :])
 
     def get_config(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class LayerNorm(FeatureWeightedNorm):
         self.center = center
         self.scale = scale
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         shape = self._weight_shape(input_shape)
         self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones") if self.scale else None
         self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros") if self.center else None
@@ -161,7 +161,7 @@ class RMSNorm(FeatureWeightedNorm):
         self.unit_offset = unit_offset
         self.use_scale = use_scale
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         initializer = "zeros" if self.unit_offset else "ones"
         shape = self._weight_shape(input_shape)
         self.scale = self.add_weight(name="scale", shape=shape, initializer=initializer) if self.use_scale else None
@@ -209,7 +209,7 @@ class ScaleNorm(LastAxisNorm):
     def __init__(self, epsilon: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(epsilon, **kwargs)
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         length = keras.initializers.Constant(input_shape[-1] ** 0.5)
         self.scale = self.add_weight(name="scale", shape=(), initializer=length)
 
@@ -250,7 +250,7 @@ class DynamicTanh(keras.layers.Layer):
         self.initial_alpha = alpha
         self.supports_masking = True
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         width = (input_shape[-1],)
         slope = keras.initializers.Constant(self.initial_alpha)
         self.alpha = self.add_weight(name="alpha", shape=(), initializer=slope)
@@ -260,7 +260,7 @@ class DynamicTanh(keras.layers.Layer):
     def call(self, inputs: Any) -> Any:
         return self.gamma * ops.tanh(self.alpha * inputs) + self.beta
 
-    def compute_output_shape(self, input_shape: tuple) -> tuple:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
 
     def get_config(self) -> dict[str, Any]:

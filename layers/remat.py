@@ -18,7 +18,7 @@ class _Unrounded(keras.layers.Layer):
         return self._read()
 
 
-def rematerialize(layer: keras.layers.Layer, function: Callable, *tensors: Any) -> Any:
+def rematerialize(layer: keras.layers.Layer, function: Callable[..., Any], *tensors: Any) -> Any:
     """Returns `function(*tensors)`, whose intermediate results are computed again in the backward pass.
 
     Both computations draw the same random numbers. Moving averages and losses are updated once.

@@ -113,7 +113,7 @@ class Router(keras.layers.Layer):
         self.expert_groups = expert_groups
         self.groups_per_token = groups_per_token
 
-    def build(self, input_shape: tuple) -> None:
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
         self.kernel = self.add_weight(
             name="kernel", shape=(input_shape[-1], self.num_experts), initializer="glorot_uniform"
         )

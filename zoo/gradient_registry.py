@@ -25,7 +25,7 @@ def release_graphs() -> None:
         return
     from tensorflow.python.framework import ops
 
-    class Entries(dict):
+    class Entries(dict[str, Any]):
         """The registry's content, `{name: {"type": function, ...}}`."""
 
         def __setitem__(self, name: str, entry: dict[str, Any]) -> None:

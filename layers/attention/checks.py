@@ -182,7 +182,7 @@ def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
         )
 
 
-def to_tensor(name: str, x: Any, *shapes: tuple, broadcast: bool = False, kind: str = "") -> Any:
+def to_tensor(name: str, x: Any, *shapes: tuple[int | None, ...], broadcast: bool = False, kind: str = "") -> Any:
     """Returns `x` as a tensor of one of `shapes`; None for None.
 
     Args:

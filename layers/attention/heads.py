@@ -31,11 +31,11 @@ class Heads:
             "value": layer.num_key_value_heads * layer.value_head_dim,
         }
 
-    def build_queries(self, inputs_shape: tuple) -> None:
+    def build_queries(self, inputs_shape: tuple[int | None, ...]) -> None:
         """Builds the query projection for inputs of this shape."""
         self.layer.query_projection.build(inputs_shape)
 
-    def build_memory(self, memory_shape: tuple) -> None:
+    def build_memory(self, memory_shape: tuple[int | None, ...]) -> None:
         """Builds the key and value projections for a memory of this shape, unless they are built."""
         for projection in (self.layer.key_projection, self.layer.value_projection):
             if not projection.built:

@@ -77,7 +77,7 @@ class Latents(keras.layers.Layer):
     def _norm(self, name: str) -> RMSNorm:
         return RMSNorm(epsilon=self.epsilon, dtype=self.dtype_policy, name=name)
 
-    def build_queries(self, inputs_shape: tuple) -> tuple:
+    def build_queries(self, inputs_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Builds the projection of queries to latents, and returns the shape of the result of `of_queries`."""
         if self.query_latent is None:
             return inputs_shape
@@ -86,7 +86,7 @@ class Latents(keras.layers.Layer):
         self.query_latent_norm.build(shape)
         return shape
 
-    def build_memory(self, memory_shape: tuple) -> tuple:
+    def build_memory(self, memory_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Builds the projections of a memory to latents if needed, and returns the shape of the latents."""
         shape = (*memory_shape[:-1], self.dim)
         for layer, its_shape in (
@@ -135,10 +135,10 @@ class LatentHeads(Heads):
         """Width of the part of a key that differs between heads."""
         return self.layer.head_dim - self.layer.latents.shared_key_dim
 
-    def build_queries(self, inputs_shape: tuple) -> None:
+    def build_queries(self, inputs_shape: tuple[int | None, ...]) -> None:
         super().build_queries(self.layer.latents.build_queries(inputs_shape))
 
-    def build_memory(self, memory_shape: tuple) -> None:
+    def build_memory(self, memory_shape: tuple[int | None, ...]) -> None:
         super().build_memory(self.layer.latents.build_memory(memory_shape))
 
     def queries(self, inputs: Any, prepared: Any) -> Any:

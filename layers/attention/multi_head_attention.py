@@ -220,7 +220,7 @@ class MultiHeadAttention(keras.layers.Layer):
             **{"output": heads._replace(name="rows"), "sinks": WHOLE},
         }
 
-    def build(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> None:
+    def build(self, inputs_shape: tuple[int | None, ...], memory_shape: tuple[int | None, ...] | None = None) -> None:
         self._build_memory(inputs_shape if memory_shape is None else memory_shape)
         self._heads.build_queries(inputs_shape)
         if self.gate_projection is not None:
@@ -236,7 +236,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.output_projection.build((None, None, self.num_heads * self.value_head_dim))
         self.built = True
 
-    def _build_memory(self, memory_shape: tuple) -> None:
+    def _build_memory(self, memory_shape: tuple[int | None, ...]) -> None:
         """Builds the key and value projections, unless `project_memory` has built them."""
         self._heads.build_memory(memory_shape)
         if self.key_norm is not None and not self.key_norm.built:
@@ -244,7 +244,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.position is not None and not self.position.built:
             self.position.build(None)
 
-    def _norm_shape(self, heads: int) -> tuple:
+    def _norm_shape(self, heads: int) -> tuple[int | None, ...]:
         return (None, None, heads * self.head_dim) if self.norm_scope == "width" else (None, None, heads, self.head_dim)
 
     def call(
@@ -434,7 +434,9 @@ class MultiHeadAttention(keras.layers.Layer):
         # the number of results depends on the arguments, so the specification comes from a symbolic call
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
-    def compute_output_shape(self, inputs_shape: tuple, memory_shape: tuple | None = None) -> tuple:
+    def compute_output_shape(
+        self, inputs_shape: tuple[int | None, ...], memory_shape: tuple[int | None, ...] | None = None
+    ) -> tuple[int | None, ...]:
         return (*inputs_shape[:-1], self.output_dim or inputs_shape[-1])
 
     def get_config(self) -> dict[str, Any]:

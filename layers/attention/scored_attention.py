@@ -37,10 +37,15 @@ class ScoredAttention(keras.layers.Layer):
         ValueError: If ranks or widths do not fit, or not exactly one of `keys` and `projected_keys` is given.
     """
 
-    def build(self, query_shape: tuple, keys_shape: tuple | None = None, values_shape: tuple | None = None) -> None:
+    def build(
+        self,
+        query_shape: tuple[int | None, ...],
+        keys_shape: tuple[int | None, ...] | None = None,
+        values_shape: tuple[int | None, ...] | None = None,
+    ) -> None:
         self._check_widths(query_shape, keys_shape)
 
-    def _check_widths(self, query_shape: tuple, keys_shape: tuple | None) -> None:
+    def _check_widths(self, query_shape: tuple[int | None, ...], keys_shape: tuple[int | None, ...] | None) -> None:
         """Raises if queries and keys differ in width: most scores compare them feature by feature."""
         if keys_shape is not None and query_shape[-1] != keys_shape[-1]:
             raise ValueError(
@@ -118,12 +123,12 @@ class ScoredAttention(keras.layers.Layer):
 
     def compute_output_shape(
         self,
-        query_shape: tuple,
-        keys_shape: tuple | None = None,
-        values_shape: tuple | None = None,
-        projected_keys_shape: tuple | None = None,
-        factors_shape: tuple | None = None,
-    ) -> tuple[tuple, tuple]:
+        query_shape: tuple[int | None, ...],
+        keys_shape: tuple[int | None, ...] | None = None,
+        values_shape: tuple[int | None, ...] | None = None,
+        projected_keys_shape: tuple[int | None, ...] | None = None,
+        factors_shape: tuple[int | None, ...] | None = None,
+    ) -> tuple[tuple[int | None, ...], tuple[int | None, ...]]:
         values_shape = values_shape or keys_shape
         key_length = values_shape[1]
         return (*query_shape[:-1], values_shape[-1]), (*query_shape[:-1], key_length)

@@ -12,6 +12,7 @@ for state in states:
 ```
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -59,7 +60,12 @@ class AdditiveAttention(ScoredAttention):
             name="score_projection",
         )
 
-    def build(self, query_shape: tuple, keys_shape: tuple | None = None, values_shape: tuple | None = None) -> None:
+    def build(
+        self,
+        query_shape: tuple[int | None, ...],
+        keys_shape: tuple[int | None, ...] | None = None,
+        values_shape: tuple[int | None, ...] | None = None,
+    ) -> None:
         self.query_projection.build(query_shape)
         _build_key_projection(self.key_projection, keys_shape)
         self.score_projection.build((None, self.units))
@@ -125,7 +131,12 @@ class BilinearAttention(ScoredAttention):
         Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", equation 8, "general".
     """
 
-    def build(self, query_shape: tuple, keys_shape: tuple | None = None, values_shape: tuple | None = None) -> None:
+    def build(
+        self,
+        query_shape: tuple[int | None, ...],
+        keys_shape: tuple[int | None, ...] | None = None,
+        values_shape: tuple[int | None, ...] | None = None,
+    ) -> None:
         self.key_projection = Dense(query_shape[-1], use_bias=False, dtype=self.dtype_policy, name="key_projection")
         _build_key_projection(self.key_projection, keys_shape)
 
@@ -186,7 +197,7 @@ def _inner_products(query: Any, keys: Any) -> Any:
     return ops.matmul(to_float32(query), ops.swapaxes(to_float32(keys), 1, 2))
 
 
-def _build_key_projection(projection: keras.layers.Layer, keys_shape: tuple | None) -> None:
+def _build_key_projection(projection: keras.layers.Layer, keys_shape: tuple[int | None, ...] | None) -> None:
     if keys_shape is None:
         raise ValueError(
             "keys must be given in the first call, or build(query_shape, keys_shape) called before: the width of the "
@@ -195,7 +206,7 @@ def _build_key_projection(projection: keras.layers.Layer, keys_shape: tuple | No
     projection.build(keys_shape)
 
 
-SCORES = {
+SCORES: dict[str, Callable[..., ScoredAttention]] = {
     "additive": AdditiveAttention,
     "dot": DotAttention,
     "scaled_dot": lambda **options: DotAttention(scaled=True, **options),

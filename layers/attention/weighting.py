@@ -36,7 +36,7 @@ class AttentionWeighting(keras.layers.Layer):
 
     paths: tuple[str, ...] = ("plain",)
 
-    def build(self, query_shape: tuple) -> None:
+    def build(self, query_shape: tuple[int | None, ...]) -> None:
         self.built = True
 
     def weigh(self, query: Any, key: Any, *, scale: float, bias: Any = None, visible: Any = None) -> Any:

@@ -98,7 +98,9 @@ class ALiBi(PositionEncoding):
         slopes = ops.cast(alibi_slopes(self.num_heads, self.bias_max), dtype)
         return ops.expand_dims(distance, 1) * ops.reshape(slopes, (1, self.num_heads, 1, 1))
 
-    def compute_output_shape(self, query_positions_shape: tuple, key_positions_shape: tuple) -> tuple:
+    def compute_output_shape(
+        self, query_positions_shape: tuple[int | None, ...], key_positions_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
         return bias_shape(self.num_heads, query_positions_shape, key_positions_shape)
 
     def get_config(self) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 import difflib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 from keras import ops
 
 from layers.parts import constructor_options
 from layers.roles import WHOLE
+
+T = TypeVar("T", bound=type)
 
 _KINDS: dict[str, type["PositionEncoding"]] = {}
 
@@ -169,7 +171,7 @@ class PositionEncoding(PositionHooks, keras.layers.Layer):
                 raise ValueError(f"position={self!r} must have {name}={expected}, got {actual}.")
 
 
-def register_position(kind: str) -> Callable[[type], type]:
+def register_position(kind: str) -> Callable[[T], T]:
     """Returns a decorator that registers a position encoding by name, also for Keras files.
 
     Args:
@@ -186,7 +188,7 @@ def register_position(kind: str) -> Callable[[type], type]:
     ...     pass
     """
 
-    def register(cls: type) -> type:
+    def register(cls: T) -> T:
         if not (isinstance(cls, type) and issubclass(cls, PositionEncoding)):
             raise TypeError(f"register_position({kind!r}) must decorate a subclass of PositionEncoding, got {cls!r}.")
         known = _KINDS.get(kind)
@@ -329,7 +331,9 @@ def distances(query_positions: Any, key_positions: Any) -> Any:
     return ops.expand_dims(difference, 0) if len(difference.shape) == 2 else difference
 
 
-def bias_shape(num_heads: int, query_positions_shape: tuple, key_positions_shape: tuple) -> tuple:
+def bias_shape(
+    num_heads: int, query_positions_shape: tuple[int | None, ...], key_positions_shape: tuple[int | None, ...]
+) -> tuple[int | None, ...]:
     """Returns the static shape `(1 or batch, num_heads, query_length, key_length)` of a bias of the scores."""
     batch = 1
     for shape in (query_positions_shape, key_positions_shape):

@@ -86,7 +86,7 @@ class LearnedPositionEmbedding(PositionEncoding):
                 "larger max_length."
             )
 
-    def compute_output_shape(self, positions_shape: tuple) -> tuple:
+    def compute_output_shape(self, positions_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*positions_shape, self.dim)
 
     def get_config(self) -> dict[str, Any]:

@@ -157,7 +157,9 @@ class RelativePositionBias(PositionEncoding):
         bias = ops.take(by_distance, ops.clip(distance, -limit, limit) + limit, axis=0)
         return ops.cast(ops.transpose(bias, (0, 3, 1, 2)), float32_or_wider(self.compute_dtype))
 
-    def compute_output_shape(self, query_positions_shape: tuple, key_positions_shape: tuple) -> tuple:
+    def compute_output_shape(
+        self, query_positions_shape: tuple[int | None, ...], key_positions_shape: tuple[int | None, ...]
+    ) -> tuple[int | None, ...]:
         return bias_shape(self.num_heads, query_positions_shape, key_positions_shape)
 
     def get_config(self) -> dict[str, Any]:

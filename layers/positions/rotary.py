@@ -78,7 +78,7 @@ class RotaryEmbedding(PositionEncoding):
         base: float = 10000.0,
         layout: str = "half_split",
         rotary_dim: int | None = None,
-        scaling: dict | None = None,
+        scaling: dict[str, Any] | None = None,
         sequence_length: int | None = None,
         rotary_start: int = 0,
         **kwargs: Any,
@@ -100,7 +100,7 @@ class RotaryEmbedding(PositionEncoding):
             check_positive_integer("sequence_length", sequence_length)
 
     @property
-    def depends_on_length(self) -> bool:
+    def depends_on_length(self) -> bool:  # type: ignore[override]  # a constant in the base class
         """Whether the angles depend on the number of tokens of the text."""
         return self.scaling is not None and self.scaling["kind"] in LENGTH_DEPENDENT and self.sequence_length is None
 
@@ -182,8 +182,11 @@ class RotaryEmbedding(PositionEncoding):
         return ops.reshape(ops.flip(ops.reshape(x, (*shape[:-1], pairs, 2)), axis=-1), shape)
 
     def compute_output_shape(
-        self, x_shape: tuple, positions_shape: tuple | None = None, sequence_length_shape: tuple | None = None
-    ) -> tuple:
+        self,
+        x_shape: tuple[int | None, ...],
+        positions_shape: tuple[int | None, ...] | None = None,
+        sequence_length_shape: tuple[int | None, ...] | None = None,
+    ) -> tuple[int | None, ...]:
         return x_shape
 
     def get_config(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ scores. The functions compute in NumPy float64, unless `sequence_length` is a te
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -36,12 +37,12 @@ def inverse_frequencies(base: float, rotary_dim: int) -> np.ndarray:
     return float(base) ** (-np.arange(0, rotary_dim, 2, dtype="float64") / rotary_dim)
 
 
-def linear(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
+def linear(base: float, rotary_dim: int, scaling: dict[str, Any], sequence_length: Any = None) -> Any:
     """Divides all positions by `factor` (Chen et al. 2023, "Position Interpolation", equation 4)."""
     return inverse_frequencies(base, rotary_dim) / scaling["factor"], 1.0
 
 
-def dynamic_ntk(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
+def dynamic_ntk(base: float, rotary_dim: int, scaling: dict[str, Any], sequence_length: Any = None) -> Any:
     """Increases the base with the length of the text, once it is longer than the trained length `L`.
 
     For a text of `n > L` tokens the base is multiplied by `(factor n / L - (factor - 1)) ** (d / (d - 2))`, where `d`
@@ -67,7 +68,7 @@ def dynamic_ntk(base: float, rotary_dim: int, scaling: dict, sequence_length: An
     return frequencies * stretch**exponents, 1.0
 
 
-def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
+def yarn(base: float, rotary_dim: int, scaling: dict[str, Any], sequence_length: Any = None) -> Any:
     """Keeps high frequencies, divides low ones by `factor`, and interpolates between them with a linear ramp.
 
     The ramp covers the pairs that rotate between `beta_fast` (32) and `beta_slow` (1) times within the trained length.
@@ -106,7 +107,7 @@ def yarn(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = Non
     return frequencies, float(attention_scaling)
 
 
-def llama3(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
+def llama3(base: float, rotary_dim: int, scaling: dict[str, Any], sequence_length: Any = None) -> Any:
     """Multiplies wavelengths above `L / low_freq_factor` by `factor`, and keeps those below `L / high_freq_factor`.
 
     Between them the frequency is interpolated, linear in `L / wavelength`. `L` is the trained length.
@@ -121,7 +122,7 @@ def llama3(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = N
     return (1.0 - kept) * frequencies / scaling["factor"] + kept * frequencies, 1.0
 
 
-def longrope(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
+def longrope(base: float, rotary_dim: int, scaling: dict[str, Any], sequence_length: Any = None) -> Any:
     """Divides the frequency of each pair by a factor of its own.
 
     The factors are `short_factor` for texts up to the trained length `L`, and `long_factor` for longer texts.
@@ -146,7 +147,7 @@ def longrope(base: float, rotary_dim: int, scaling: dict, sequence_length: Any =
     return numpy_or_ops.where(sequence_length > trained, long, short), attention_scaling
 
 
-def proportional(base: float, rotary_dim: int, scaling: dict, sequence_length: Any = None) -> Any:
+def proportional(base: float, rotary_dim: int, scaling: dict[str, Any], sequence_length: Any = None) -> Any:
     """Rotates only the `proportion` of pairs with the highest frequencies, which are divided by `factor`.
 
     The other pairs are not rotated. In contrast to a `rotary_dim` smaller than the head, frequencies are those of the
@@ -160,7 +161,7 @@ def proportional(base: float, rotary_dim: int, scaling: dict, sequence_length: A
     return frequencies, 1.0
 
 
-ROTARY_SCALINGS = {
+ROTARY_SCALINGS: dict[str, Callable[..., Any]] = {
     "linear": linear,
     "dynamic_ntk": dynamic_ntk,
     "yarn": yarn,
@@ -170,7 +171,7 @@ ROTARY_SCALINGS = {
 }
 
 
-def check_rotary_scaling(scaling: dict, rotary_dim: int) -> dict:
+def check_rotary_scaling(scaling: dict[str, Any], rotary_dim: int) -> dict[str, Any]:
     """Checks `scaling`, and returns a copy without keys whose value is None.
 
     Args:

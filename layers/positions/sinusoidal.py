@@ -76,7 +76,7 @@ class SinusoidalPositionEncoding(PositionEncoding):
             encoding = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
         return ops.cast(encoding, self.compute_dtype)
 
-    def compute_output_shape(self, positions_shape: tuple) -> tuple:
+    def compute_output_shape(self, positions_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*positions_shape, self.dim)
 
     def get_config(self) -> dict[str, Any]:

@@ -185,10 +185,10 @@ class RecurrentDecoder(keras.layers.Layer):
 
     def build(
         self,
-        embedded_shape: tuple,
-        memory_shape: tuple,
-        memory_mask_shape: tuple | None = None,
-        encoder_states_shape: tuple | None = None,
+        embedded_shape: tuple[int | None, ...],
+        memory_shape: tuple[int | None, ...],
+        memory_mask_shape: tuple[int | None, ...] | None = None,
+        encoder_states_shape: Any = None,
         **other_shapes: Any,
     ) -> None:
         """Creates the weights.
@@ -220,7 +220,7 @@ class RecurrentDecoder(keras.layers.Layer):
         for bridge in keras.tree.flatten(self.bridges):
             bridge.build((None, bridge_dim))
 
-    def start(self, memory: Any, memory_mask: Any, encoder_states: list) -> tuple[dict[str, Any], dict[str, Any]]:
+    def start(self, memory: Any, memory_mask: Any, encoder_states: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns the initial state of the steps, and the constant tensors that they read.
 
         Args:
@@ -243,7 +243,7 @@ class RecurrentDecoder(keras.layers.Layer):
             state["steps"] = ops.zeros((batch,), dtype="int32")
         return state, constants
 
-    def _initial_states(self, encoder_states: list, context: Any) -> list[list[Any]]:
+    def _initial_states(self, encoder_states: list[Any], context: Any) -> list[list[Any]]:
         states = []
         for index, layer in enumerate(self.recurrent_layers):
             source = encoder_states[min(index, len(encoder_states) - 1)]
@@ -257,7 +257,9 @@ class RecurrentDecoder(keras.layers.Layer):
             states.append(joined)
         return keras.tree.map_structure(lambda state: ops.cast(state, self.compute_dtype), states)
 
-    def make_advance(self, constants: dict[str, Any], embedding_dim: int) -> tuple[Callable, Callable]:
+    def make_advance(
+        self, constants: dict[str, Any], embedding_dim: int
+    ) -> tuple[Callable[[Any], Any], Callable[..., tuple[Any, ...]]]:
         """Returns the projection of embedded tokens to the gates of the first layer, and the function of one step.
 
         Args:
@@ -278,7 +280,7 @@ class RecurrentDecoder(keras.layers.Layer):
         elif self.context_layer is not None:
             fixed = first.make_context_projection(self.units)(constants["context"])
 
-        def advance(projected: Any, state: dict[str, Any], multipliers: dict[int, Any]) -> tuple:
+        def advance(projected: Any, state: dict[str, Any], multipliers: dict[int, Any]) -> tuple[Any, ...]:
             context, weights, layers = constants.get("context"), None, []
             if self.attends == "previous_state":
                 context, weights = self.attend(state["layers"][-1][0], constants, self._next_step(state))
@@ -319,7 +321,7 @@ class RecurrentDecoder(keras.layers.Layer):
             query, values=constants["memory"], projected_keys=constants["keys"], mask=mask, factors=factors
         )
 
-    def new_state(self, state: dict[str, Any], layers: list, readout: Any) -> dict[str, Any]:
+    def new_state(self, state: dict[str, Any], layers: list[Any], readout: Any) -> dict[str, Any]:
         """Returns the state after a step.
 
         Args:
@@ -384,7 +386,7 @@ class RecurrentDecoder(keras.layers.Layer):
         return {**super().get_config(), **self.options}
 
 
-def _joined(directions: list, number: int) -> Any:
+def _joined(directions: list[list[Any]], number: int) -> Any:
     """State tensor `number` of all directions of a layer, concatenated."""
     tensors = [states[number] for states in directions]
     return ops.concatenate(tensors, axis=-1) if len(tensors) > 1 else tensors[0]

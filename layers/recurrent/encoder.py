@@ -121,7 +121,7 @@ class RecurrentEncoder(keras.layers.Layer):
         """The shape of the outputs, for the summary of a model."""
         return (None, None, self.output_dim)
 
-    def build(self, inputs_shape: tuple) -> None:
+    def build(self, inputs_shape: tuple[int | None, ...]) -> None:
         dim = inputs_shape[-1]
         if not self.layers_by_direction:
             if dim % len(self.directions):

@@ -91,7 +91,7 @@ class RecurrentLayer(keras.layers.Layer):
         """Number of state tensors."""
         return 2 if self.cell == "lstm" else 1
 
-    def build(self, inputs_shape: tuple, *other_shapes: Any) -> None:
+    def build(self, inputs_shape: tuple[int | None, ...], *other_shapes: Any) -> None:
         self.network.build((None, None, inputs_shape[-1]))
 
     def call(

@@ -10,7 +10,7 @@ from keras import ops
 class _Step:
     """A cell for `keras.layers.RNN`: a function and the number of features of its first state."""
 
-    def __init__(self, function: Callable, state_size: int) -> None:
+    def __init__(self, function: Callable[[Any, Any], Any], state_size: int) -> None:
         self.call = function
         self.state_size = state_size
 
@@ -47,7 +47,7 @@ def run_steps(
     >>> outputs[0, :, 0]
     [1., 2., 3.]
     """
-    structure = []
+    structure: list[Any] = []
 
     def flat_step(inputs: Any, states: Any) -> Any:
         outputs, states = step(inputs, states)
@@ -77,12 +77,12 @@ class Features:
     def __init__(self, **tensors: Any) -> None:
         tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         self._names = list(tensors)
-        self._ends = []
+        self._ends: list[int] = []
         for tensor in tensors.values():
             self._ends.append((self._ends[-1] if self._ends else 0) + int(tensor.shape[-1]))
         dtype = next(iter(tensors.values())).dtype
         columns = [ops.cast(tensor, dtype) for tensor in tensors.values()]
-        self.joined = ops.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
+        self.joined: Any = ops.concatenate(columns, axis=-1) if len(columns) > 1 else columns[0]
 
     def split(self, columns: Any) -> dict[str, Any]:
         """Returns the parts of one step by name, each `(batch, width)`.

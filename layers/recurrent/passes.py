@@ -45,7 +45,9 @@ def _by_layer(parts: Any) -> Any:
     return {int(name.removeprefix("layer_")): part for name, part in parts.items() if name.startswith("layer_")}
 
 
-def read_at_once(decoder: Any, embedded: Any, state: dict, constants: dict, training: Any) -> tuple[Any, Any]:
+def read_at_once(
+    decoder: Any, embedded: Any, state: dict[str, Any], constants: dict[str, Any], training: Any
+) -> tuple[Any, Any]:
     """Computes all positions of each layer in one call, for decoders whose inputs do not depend on their outputs."""
     output = embedded = _drop(decoder, embedded, training)
     context, weights = constants.get("context"), None
@@ -68,7 +70,7 @@ def read_at_once(decoder: Any, embedded: Any, state: dict, constants: dict, trai
 
 
 def read_in_loop(
-    decoder: Any, embedded: Any, state: dict, constants: dict, return_weights: bool, training: Any
+    decoder: Any, embedded: Any, state: dict[str, Any], constants: dict[str, Any], return_weights: bool, training: Any
 ) -> tuple[Any, Any]:
     """Computes position by position. What does not depend on the state is computed before or after the loop."""
     embedded = _drop(decoder, embedded, training)
@@ -98,8 +100,8 @@ def read_in_loop(
 def read_own_output(
     decoder: Any,
     embedded: Any,
-    state: dict,
-    constants: dict,
+    state: dict[str, Any],
+    constants: dict[str, Any],
     use_gold: Any,
     choose: Callable[[Any, Any], Any],
     numbers: Any,

@@ -59,7 +59,10 @@ class RecurrentReadout(keras.layers.Layer):
         self.projection = None
 
     def build(
-        self, state_shape: tuple, context_shape: tuple | None = None, embedded_shape: tuple | None = None
+        self,
+        state_shape: tuple[int | None, ...],
+        context_shape: tuple[int | None, ...] | None = None,
+        embedded_shape: tuple[int | None, ...] | None = None,
     ) -> None:
         units = state_shape[-1]
         context_dim = 0 if context_shape is None else context_shape[-1]

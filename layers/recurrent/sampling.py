@@ -60,7 +60,7 @@ class ScheduledSampling(keras.layers.Layer):
         self.minimum = minimum
         self.seed_generator = keras.random.SeedGenerator()
 
-    def build(self, token_ids_shape: tuple | None = None) -> None:
+    def build(self, token_ids_shape: tuple[int | None, ...] | None = None) -> None:
         self.batches = self.add_weight(
             shape=(), dtype="int32", initializer="zeros", trainable=False, autocast=False, name="batches"
         )

@@ -64,7 +64,7 @@ class AttentionWindow(keras.layers.Layer):
         self.center = center
         self.hidden_projection = self.position_projection = None
 
-    def build(self, query_shape: tuple, mask_shape: tuple | None = None) -> None:
+    def build(self, query_shape: tuple[int | None, ...], mask_shape: tuple[int | None, ...] | None = None) -> None:
         if self.center == "predicted":
             dim = query_shape[-1]
             self.hidden_projection = Dense(

@@ -73,7 +73,7 @@ class Backbone(keras.Model):
         super().__init__(**kwargs)
         require_plain_policy(self.dtype_policy)
         self.config = config
-        self.adapters = Adapters(self)
+        self.adapters: Adapters = Adapters(self)
 
     @classmethod
     def from_config(cls, config: TransformerConfig | RecurrentConfig | dict[str, Any]) -> "Backbone":
@@ -95,7 +95,7 @@ class Backbone(keras.Model):
 
     @classmethod
     def from_preset(
-        cls, preset: str | os.PathLike, *, load_weights: bool = True, dtype: Any = None, **choices: Any
+        cls, preset: str | os.PathLike[str], *, load_weights: bool = True, dtype: Any = None, **choices: Any
     ) -> Self:
         """Returns the backbone of a model, without its head and tokenizer.
 
@@ -286,7 +286,7 @@ class Backbone(keras.Model):
         hidden, state = self.advance(ops.expand_dims(token_ids, 1), index, state, constants)
         return ops.cast(self.logits(hidden)[:, 0], "float32"), state
 
-    def transposed_output(self) -> contextlib.AbstractContextManager:
+    def transposed_output(self) -> contextlib.AbstractContextManager[None]:
         """Returns a context for a loop of many steps, in which logits may use a copy of the output matrix."""
         return contextlib.nullcontext()
 
@@ -348,7 +348,7 @@ class Backbone(keras.Model):
         return self.config.hidden_dim, self.config.hidden_dim
 
     @property
-    def output_shape(self) -> tuple:
+    def output_shape(self) -> tuple[Any, ...]:
         """The shape of the result of a call, for `summary()`; shapes of both sides for an encoder-decoder."""
         shapes = tuple(field.sizes for field in self.output_fields())
         return shapes[0] if len(shapes) == 1 else shapes
@@ -364,7 +364,7 @@ class Backbone(keras.Model):
 
         return {"forward": Endpoint(forward, inputs, outputs, "Hidden states of token-level inputs.")}
 
-    def export(self, directory: str | os.PathLike, format: str = SAVED_MODEL, *, weights: str = "float32") -> None:
+    def export(self, directory: str | os.PathLike[str], format: str = SAVED_MODEL, *, weights: str = "float32") -> None:
         """Exports `endpoints()`: token ids in, hidden states out. To export a tokenizer too, export a task.
 
         Args:

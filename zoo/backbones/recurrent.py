@@ -195,7 +195,7 @@ class RecurrentSeq2Seq(Backbone):
             token_ids = draw(ops.exp(logits - ops.max(logits, axis=-1, keepdims=True)), numbers)
         return self.target_embedding(token_ids)
 
-    def encode(self, token_ids: Any, padding_mask: Any, training: bool | None = None) -> tuple[Any, list]:
+    def encode(self, token_ids: Any, padding_mask: Any, training: bool | None = None) -> tuple[Any, list[Any]]:
         """Returns the outputs and the last states of the encoder.
 
         Args:
@@ -218,7 +218,7 @@ class RecurrentSeq2Seq(Backbone):
         tied = self.output_projection is None
         return OutputMap.of_layer(self.target_embedding.table if tied else self.output_projection)
 
-    def transposed_output(self) -> contextlib.AbstractContextManager:
+    def transposed_output(self) -> contextlib.AbstractContextManager[None]:
         return self.target_embedding.transposed() if self.output_projection is None else contextlib.nullcontext()
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -240,7 +240,7 @@ class RecurrentSeq2Seq(Backbone):
         return state, constants
 
     def advance(
-        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any]
+        self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any], count: Any = None
     ) -> tuple[Any, dict[str, Any]]:
         constants = dict(constants)
         start = constants.pop("start", None)

@@ -68,18 +68,20 @@ class TransformerStack(keras.layers.Layer):
         self.has_cross_attention = cross_attention
         self._widen = widen
         # position encodings of the embeddings, and those that all blocks share; others are in the blocks' attention
-        self.position = self._shared_position(config.position)
-        self.attention_position = self._shared_position(config.attention_position)
+        self.position: PositionEncoding | None = self._shared_position(config.position)
+        self.attention_position: PositionEncoding | None = self._shared_position(config.attention_position)
         norm = config.norm
-        self.embedding_norm = self._make_norm("embedding_norm") if norm.embedding else None
-        self.embedding_dropout = None
+        self.embedding_norm: keras.layers.Layer | None = self._make_norm("embedding_norm") if norm.embedding else None
+        self.embedding_dropout: Dropout | None = None
         rate = config.dropout if config.embedding.dropout is None else config.embedding.dropout
         if rate:
             self.embedding_dropout = Dropout(rate, name="embedding_dropout", dtype=self.dtype_policy)
-        self.block_of_layer = tuple(config.block_of_layer(index, num_layers) for index in range(num_layers))
-        self.blocks = [self._make_block(index) for index in range(max(self.block_of_layer) + 1)]
+        self.block_of_layer: tuple[int, ...] = tuple(
+            config.block_of_layer(index, num_layers) for index in range(num_layers)
+        )
+        self.blocks: list[TransformerBlock] = [self._make_block(index) for index in range(max(self.block_of_layer) + 1)]
         has_final_norm = norm.placement != "post" if norm.final is None else norm.final
-        self.final_norm = self._make_norm("final_norm") if has_final_norm else None
+        self.final_norm: keras.layers.Layer | None = self._make_norm("final_norm") if has_final_norm else None
 
     def layers_in_order(self) -> list[TransformerBlock]:
         """The block of each layer; layers of a group share one."""
@@ -257,7 +259,7 @@ class TransformerStack(keras.layers.Layer):
             **options,
         )
 
-    def build(self, inputs_shape: tuple) -> None:
+    def build(self, inputs_shape: tuple[int | None, ...]) -> None:
         shape = (None, None, self.config.hidden_dim)
         for position in (self.position, self.attention_position):
             if position is not None:

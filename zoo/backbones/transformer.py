@@ -278,7 +278,7 @@ class Transformer(Backbone):
         cap = embedding.logit_soft_cap
         return logits if cap is None else cap * ops.tanh(logits / cap)
 
-    def transposed_output(self) -> contextlib.AbstractContextManager:
+    def transposed_output(self) -> contextlib.AbstractContextManager[None]:
         return self.token_embedding.transposed() if self.output_projection is None else contextlib.nullcontext()
 
     def output_map(self) -> OutputMap | None:

@@ -46,7 +46,7 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
         return text
     words = "|".join(re.escape(word) for word in sorted(theirs, key=len, reverse=True))
 
-    def other(found: re.Match) -> str:
+    def other(found: re.Match[str]) -> str:
         is_name = "." in found[1] or text.startswith(("=", " must "), found.end())
         return theirs[found[1]] if is_name else found[0]
 

@@ -145,7 +145,7 @@ def chosen() -> Any:
     return _chosen
 
 
-def scope() -> contextlib.AbstractContextManager:
+def scope() -> contextlib.AbstractContextManager[Any]:
     """Returns the context in which models are made and compiled: the scope of the strategy on TensorFlow.
 
     Example:

@@ -37,9 +37,10 @@ class ModelLayouts(keras.distribution.ModelParallel):
         mesh = keras.distribution.DeviceMesh((data, model), ("data", MODEL))
         # each process makes its own part of a batch, see `zoo.distribution.batches`
         super().__init__(layout_map=keras.distribution.LayoutMap(mesh), batch_dim_name="data", auto_shard_dataset=False)
-        self.data_size, self.model_size = data, model
+        self.data_size: int = data
+        self.model_size: int = model
         processes = np.vectorize(lambda device: device.process_index, otypes=[int])(mesh.backend_mesh.devices)
-        self.own_replicas = own_replicas(processes, process_id())
+        self.own_replicas: list[int] = own_replicas(processes, process_id())
         # by identity: paths need not be unique. Variables are kept, so that no number is used twice.
         self._partitions: dict[int, tuple[keras.Variable, Partition]] = {}
 

@@ -17,7 +17,7 @@ from layers.devices import num_replicas
 from layers.keras_internals import clip_gradients, model_strategy, replace_clip_gradients, take_gradients_as_sums
 
 
-def scope_of(model: keras.Model) -> contextlib.AbstractContextManager:
+def scope_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:
     """Returns the scope of the strategy that a model was made in, where variables for it are made.
 
     Args:

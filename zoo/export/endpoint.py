@@ -56,7 +56,7 @@ class Endpoint:
     >>> Endpoint(tf.strings.length, (Field("texts", ("batch",), "string"),), (Field("lengths", ("batch",), "int32"),))
     """
 
-    function: Callable
+    function: Callable[..., Any]
     inputs: tuple[Field, ...]
     outputs: tuple[Field, ...]
     description: str = ""

@@ -17,7 +17,7 @@ ASSETS_FOLDER = "assets.extra"
 
 @contextlib.contextmanager
 def export_folder(
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     endpoints: Mapping[str, Endpoint],
     *,
     save_assets: Callable[[str], None] | None = None,

@@ -19,7 +19,7 @@ def specs_of(endpoint: Endpoint) -> list[Any]:
     return [tf.TensorSpec(field.sizes, field.dtype, field.name) for field in endpoint.inputs]
 
 
-def graph_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> Callable:
+def graph_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> Callable[..., Any]:
     """Returns a function of tensors for tracing. It has plain operations, and also takes arguments by name.
 
     Args:

@@ -49,7 +49,7 @@ class OnnxTokenizer:
 
     def __init__(self, tokenizer: Any, texts: list[str] = SAMPLE_TEXTS) -> None:
         kind = type(tokenizer).__name__
-        makers: dict[str, Callable] = {
+        makers: dict[str, Callable[..., Any]] = {
             "WordPieceTokenizer": _wordpiece,
             "SentencePieceTokenizer": _sentencepiece,
             "ByteLevelBPETokenizer": _byte_level_bpe,

@@ -72,7 +72,7 @@ def with_defaults(endpoint: Endpoint, values: Mapping[str, Any]) -> dict[str, An
     return {field.name: values.get(field.name, field.default) for field in endpoint.inputs}
 
 
-def write_warmup(path: str | os.PathLike, endpoints: Mapping[str, Endpoint], requests: Iterable[Request]) -> None:
+def write_warmup(path: str | os.PathLike[str], endpoints: Mapping[str, Endpoint], requests: Iterable[Request]) -> None:
     """Writes requests that TensorFlow Serving runs to warm up, before it reports that a version is ready.
 
     The file is a TFRecord of `tensorflow.serving.PredictionLog`. The messages of `tensorflow-serving-api` are

@@ -34,12 +34,12 @@ class ExportedModel:
     """
 
     def __init__(self, folder: Any = Path(__file__).parent, threads: int | None = None) -> None:
-        self.folder = Path(folder)
-        self.description = json.loads((self.folder / "signature.json").read_text(encoding="utf-8"))
-        self.endpoints = self.description["endpoints"]
+        self.folder: Path = Path(folder)
+        self.description: dict[str, Any] = json.loads((self.folder / "signature.json").read_text(encoding="utf-8"))
+        self.endpoints: dict[str, Any] = self.description["endpoints"]
         self._open = {"onnx": _open_onnx, "litert": _open_litert, "openvino": _open_openvino}
         self._open = self._open[self.description["format"]](self.folder, threads)
-        self._opened: dict[str, Callable] = {}
+        self._opened: dict[str, Callable[[dict[str, Any]], Any]] = {}
 
     def __call__(self, endpoint: str, **inputs: Any) -> dict[str, np.ndarray]:
         """Returns the outputs of an endpoint by name.
@@ -96,7 +96,8 @@ def generate(
         state, index = _fed(model, tokens, lengths, capacity), lengths - 1
     else:
         state, index = _encoded(model, sources, capacity), np.zeros_like(lengths)
-    rows, written = np.arange(len(prompts)), [[] for _ in prompts]
+    rows = np.arange(len(prompts))
+    written: list[list[int]] = [[] for _ in prompts]
     ended = limits < 1
     while not ended.all():
         given = np.minimum(index, lengths - 1)
@@ -158,7 +159,7 @@ def _encoded(model: ExportedModel, sources: Sequence[Sequence[int]], capacity: i
     return model("encode", encoder_token_ids=tokens, encoder_padding_mask=mask, capacity=np.int32(capacity))
 
 
-def _open_onnx(folder: Path, threads: int | None) -> Callable:
+def _open_onnx(folder: Path, threads: int | None) -> Callable[[str, dict[str, Any]], Callable[[dict[str, Any]], Any]]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -166,7 +167,7 @@ def _open_onnx(folder: Path, threads: int | None) -> Callable:
     if threads is not None:
         options.intra_op_num_threads = threads
 
-    def open_endpoint(name: str, about: dict[str, Any]) -> Callable:
+    def open_endpoint(name: str, about: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
         path = folder / f"{name}.onnx"
         if b"ai.onnx.contrib" in path.read_bytes():
             if "tensorflow" in sys.modules:
@@ -185,12 +186,12 @@ def _open_onnx(folder: Path, threads: int | None) -> Callable:
     return open_endpoint
 
 
-def _open_litert(folder: Path, threads: int | None) -> Callable:
+def _open_litert(folder: Path, threads: int | None) -> Callable[[str, dict[str, Any]], Callable[[dict[str, Any]], Any]]:
     from ai_edge_litert.interpreter import Interpreter
 
     interpreter = Interpreter(model_path=str(folder / "model.tflite"), num_threads=threads)
 
-    def open_endpoint(name: str, about: dict[str, Any]) -> Callable:
+    def open_endpoint(name: str, about: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
         runner = interpreter.get_signature_runner(name)
         taken = list(runner.get_input_details())
         return lambda inputs: runner(**{key: inputs[key] for key in taken})
@@ -198,7 +199,9 @@ def _open_litert(folder: Path, threads: int | None) -> Callable:
     return open_endpoint
 
 
-def _open_openvino(folder: Path, threads: int | None) -> Callable:
+def _open_openvino(
+    folder: Path, threads: int | None
+) -> Callable[[str, dict[str, Any]], Callable[[dict[str, Any]], Any]]:
     import openvino
 
     # less than float32 where the processor is faster with it, unless it is told not to
@@ -207,7 +210,7 @@ def _open_openvino(folder: Path, threads: int | None) -> Callable:
         options["INFERENCE_NUM_THREADS"] = threads
     core = openvino.Core()
 
-    def open_endpoint(name: str, about: dict[str, Any]) -> Callable:
+    def open_endpoint(name: str, about: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
         compiled = core.compile_model(str(folder / f"{name}.xml"), "CPU", options)
         # a tensor has several names, where it is an input that is returned those of both
         taken, names = (

@@ -17,7 +17,7 @@ _WRITERS = {"onnx": write_onnx, "litert": write_litert, "openvino": write_openvi
 
 
 def write_runtime_format(
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     endpoints: Mapping[str, Endpoint],
     *,
     format: str,

@@ -18,7 +18,7 @@ CARD_FILE = "model_card.md"
 
 
 def write_saved_model(
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     endpoints: Mapping[str, Endpoint],
     *,
     variables: Iterable[keras.Variable],

@@ -46,7 +46,7 @@ OPERATIONS = {
 _OLDEST = {name: version for version, names in OPERATIONS.items() for name in names.split()}
 
 
-def operations_of(directory: str | os.PathLike) -> list[str]:
+def operations_of(directory: str | os.PathLike[str]) -> list[str]:
     """Returns the names of all operations of a SavedModel, sorted.
 
     Args:

@@ -8,7 +8,7 @@ from pathlib import Path
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
-def versions(directory: str | os.PathLike) -> dict[int, Path]:
+def versions(directory: str | os.PathLike[str]) -> dict[int, Path]:
     """Returns the versions of a model by their numbers, in ascending order.
 
     Args:
@@ -26,7 +26,7 @@ def versions(directory: str | os.PathLike) -> dict[int, Path]:
     return {int(path.name): path for path in sorted(found, key=lambda path: int(path.name))}
 
 
-def new_version(directory: str | os.PathLike, version: int | None = None) -> Path:
+def new_version(directory: str | os.PathLike[str], version: int | None = None) -> Path:
     """Returns the folder of a version that does not exist yet, for `export`.
 
     A server loads a version as soon as its folder has this name. `export` renames the folder when it is complete.
@@ -56,7 +56,7 @@ def new_version(directory: str | os.PathLike, version: int | None = None) -> Pat
     return Path(directory) / str(version)
 
 
-def newest_version(directory: str | os.PathLike) -> Path:
+def newest_version(directory: str | os.PathLike[str]) -> Path:
     """Returns the folder of the newest version of a model.
 
     Args:

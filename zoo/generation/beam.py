@@ -119,11 +119,11 @@ class BeamSearch(Loop):
     def __init__(self, step: Any, settings: Any) -> None:
         super().__init__(step, settings)
         sampler = settings.sampler
-        self.width = sampler.num_beams
-        self.num_results = sampler.num_beams
+        self.width: int = sampler.num_beams
+        self.num_results: int = sampler.num_beams
         if sampler.early_stopping == "never" and sampler.num_results is not None:
             self.num_results = sampler.num_results
-        self.has_bound = not any(getattr(processor, "unbounded", True) for processor in settings.processors)
+        self.has_bound: bool = not any(getattr(processor, "unbounded", True) for processor in settings.processors)
 
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
         num_beams, num_results, settings = self.width, self.num_results, self.settings

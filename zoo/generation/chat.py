@@ -68,11 +68,11 @@ class Texts:
         texts: One text or many.
     """
 
-    edges = AnswerEdges()
+    edges: AnswerEdges = AnswerEdges()
 
     def __init__(self, texts: str | Sequence[str]) -> None:
-        self.single = isinstance(texts, (str, bytes))
-        self.rows = [as_text(texts, "texts")] if self.single else as_texts(texts, "texts")
+        self.single: bool = isinstance(texts, (str, bytes))
+        self.rows: list[bytes] = [as_text(texts, "texts")] if self.single else as_texts(texts, "texts")
 
     def ending(self, chosen: GenerationDefaults) -> GenerationDefaults:
         """Returns what generation depends on, with all that ends a text."""
@@ -96,11 +96,11 @@ class Conversations:
 
     def __init__(self, messages: Sequence[Any], preprocessor: Any) -> None:
         self._tokenizer = require_chat(preprocessor, "A conversation")
-        self.single = any(isinstance(entry, Mapping) for entry in messages)
-        self.rows = [messages] if self.single else list(messages)
+        self.single: bool = any(isinstance(entry, Mapping) for entry in messages)
+        self.rows: list[Sequence[Any]] = [messages] if self.single else list(messages)
         for row, conversation in enumerate(self.rows):
             self._tokenizer.chat_format.check(conversation, self._name(row))
-        self.edges = AnswerEdges.of(self._tokenizer.chat_format)
+        self.edges: AnswerEdges = AnswerEdges.of(self._tokenizer.chat_format)
 
     def _name(self, row: int) -> str:
         return "messages" if self.single else f"messages[{row}]"

@@ -4,11 +4,13 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
 from keras import ops
+
+T = TypeVar("T", bound=type)
 
 # Logits of ordinary size that are multiplied by more than this may exceed the largest float32 number.
 LARGEST = 1e30
@@ -145,7 +147,7 @@ class Register:
         self._what = what
         self._classes: dict[str, type] = {}
 
-    def __call__(self, name: str) -> Callable[[type], type]:
+    def __call__(self, name: str) -> Callable[[T], T]:
         """Returns a decorator that makes a class known by a name.
 
         Args:
@@ -155,7 +157,7 @@ class Register:
             ValueError: If another class has the name.
         """
 
-        def register(cls: type) -> type:
+        def register(cls: T) -> T:
             known = self._classes.get(name)
             if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
                 raise ValueError(f"name must be a new name of a {self._what}, got {name!r}, which is {known!r}.")
@@ -194,6 +196,6 @@ class Register:
         return self._classes[name](**arguments)
 
 
-def _is_needed(field: dataclasses.Field) -> bool:
+def _is_needed(field: dataclasses.Field[Any]) -> bool:
     """Whether an object cannot be made without a value for the field."""
     return field.init and field.default is field.default_factory is dataclasses.MISSING

@@ -1,6 +1,7 @@
 """Processors that forbid and force tokens."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from keras import ops
@@ -112,7 +113,7 @@ class BannedTokens(LogitProcessor):
         ValueError: If a sequence is empty, or an id is not an integer of at least 0.
     """
 
-    token_ids: tuple
+    token_ids: Sequence[int | Sequence[int]]
     include_prompt: bool = True
     include_start: bool = False
     unbounded = False
@@ -147,7 +148,7 @@ class BannedFirstTokens(LogitProcessor):
         ValueError: If an id is not an integer of at least 0.
     """
 
-    token_ids: tuple
+    token_ids: int | Sequence[int]
     behind_forced: bool = False
     unbounded = False
 
@@ -199,7 +200,7 @@ class ForcedLastToken(LogitProcessor):
         ValueError: If an id is not an integer of at least 0, or there is none.
     """
 
-    token_ids: tuple
+    token_ids: int | Sequence[int]
     unbounded = False
 
     def __post_init__(self) -> None:
@@ -224,7 +225,7 @@ class ForcedTokens(LogitProcessor):
         ValueError: If `first` or an id is not an integer of at least 0, or there is no id.
     """
 
-    token_ids: tuple
+    token_ids: int | Sequence[int]
     first: int = 0
     unbounded = False
 

@@ -10,7 +10,7 @@ from zoo.generation.request import GenerationOptions
 
 
 def decode(
-    step: Callable,
+    step: Callable[[Any, Any, Any, Any], tuple[Any, Any]],
     state: Any,
     constants: Any,
     first_tokens: Any,

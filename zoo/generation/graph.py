@@ -82,7 +82,7 @@ class GraphGenerator:
             self._options = {**options, "lookahead": proposals}
             self._engine.require_rewinding(self._longest + proposals)
         # what conversations share with texts is traced and compiled once
-        self._programs: list[tuple[Any, Callable]] = []
+        self._programs: list[tuple[Any, Callable[..., Any]]] = []
 
     def texts(self) -> Callable[..., tuple[Any, Any]]:
         """Returns `(texts, *request) -> (texts, scores)`; texts are a string tensor `(batch,)`."""
@@ -120,7 +120,7 @@ class GraphGenerator:
 
         return compiled(chat, jit_compile=False, signature=[_MESSAGES, _MESSAGES, *_REQUEST])
 
-    def _program(self, settings: Any) -> Callable:
+    def _program(self, settings: Any) -> Callable[..., Any]:
         """Decoding with some settings."""
         import tensorflow as tf
 
@@ -140,7 +140,7 @@ class GraphGenerator:
         self._programs.append((settings, compiled(decode, settings.jit_compile)))
         return self._programs[-1][1]
 
-    def _writer(self, chosen: Any, edges: AnswerEdges) -> Callable:
+    def _writer(self, chosen: Any, edges: AnswerEdges) -> Callable[..., tuple[Any, Any]]:
         """Returns `(prompts, sources, before, *request) -> (texts, scores)`, of ragged ids."""
         import tensorflow as tf
 
@@ -235,7 +235,7 @@ def _is_adjustable(settings: GenerationOptions) -> bool:
     return row_settings(settings.sampler) is not None and not settings.lookahead
 
 
-def _check_adjustments(settings: GenerationOptions, temperature: Any, top_k: Any, top_p: Any) -> list:
+def _check_adjustments(settings: GenerationOptions, temperature: Any, top_k: Any, top_p: Any) -> list[Any]:
     """Assertions that a request asks for nothing that the sampler cannot do."""
     import tensorflow as tf
 
@@ -257,7 +257,7 @@ def _check_adjustments(settings: GenerationOptions, temperature: Any, top_k: Any
     ]
 
 
-def _check_lengths(lengths: Any, least: int, most: int, what: str) -> list:
+def _check_lengths(lengths: Any, least: int, most: int, what: str) -> list[Any]:
     """Assertions that all lengths are from `least` to `most`."""
     import tensorflow as tf
 

@@ -190,7 +190,7 @@ def texts_of(moving: dict[str, Any]) -> dict[str, Any]:
     return {"token_ids": ops.transpose(moving["output"]), **{name: moving[name] for name in names}}
 
 
-def is_one_of(token_ids: Any, ids: tuple) -> Any:
+def is_one_of(token_ids: Any, ids: tuple[int, ...]) -> Any:
     """Returns a bool tensor of the shape of `token_ids`: whether each is among the Python integers `ids`."""
     result = ops.zeros_like(token_ids, dtype="bool")
     for token_id in ids:
@@ -198,7 +198,9 @@ def is_one_of(token_ids: Any, ids: tuple) -> Any:
     return result
 
 
-def end_lengths(tokens: Any, texts: Any, count: Any, end_ids: tuple, stop_sequences: tuple) -> Any:
+def end_lengths(
+    tokens: Any, texts: Any, count: Any, end_ids: tuple[int, ...], stop_sequences: tuple[tuple[int, ...], ...]
+) -> Any:
     """Returns how many tokens of the end each text has when a token is added to it.
 
     Args:

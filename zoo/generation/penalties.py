@@ -1,6 +1,7 @@
 """Processors that make tokens less or more probable: those that the text holds already, or given ones."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class _Subtraction(LogitProcessor):
         require_number("penalty", self.penalty, -LARGEST, LARGEST)
 
     @property
-    def unbounded(self) -> bool:
+    def unbounded(self) -> bool:  # type: ignore[override]  # a constant in the base class
         return self.penalty < 0
 
     def __call__(self, logits: Any, context: Context) -> Any:
@@ -115,7 +116,7 @@ class LogitBias(LogitProcessor):
     LogitBias(biases=((4, 1.5), (17, -2.0)))
     """
 
-    biases: tuple
+    biases: Mapping[int, float] | Sequence[tuple[int, float]]
 
     def __post_init__(self) -> None:
         try:
@@ -132,7 +133,7 @@ class LogitBias(LogitProcessor):
         object.__setattr__(self, "biases", tuple(sorted(dict(zip(ids, (b for _, b in pairs), strict=True)).items())))
 
     @property
-    def unbounded(self) -> bool:
+    def unbounded(self) -> bool:  # type: ignore[override]  # a constant in the base class
         return any(bias > 0 for _, bias in self.biases)
 
     def __call__(self, logits: Any, context: Context) -> Any:

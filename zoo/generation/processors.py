@@ -1,6 +1,7 @@
 """What a logit processor is: a rule that changes what may be generated next, applied in the order of a list."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from keras import ops
 
 from zoo.generation.checks import Register, plain_fields, require_own_equality
 
-register_processor = Register("processor")
+register_processor: Register = Register("processor")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -28,8 +29,8 @@ class Context:
     prompt: Any
     generated: Any
     position: Any
-    end_ids: tuple
-    stop_sequences: tuple
+    end_ids: tuple[int, ...]
+    stop_sequences: tuple[tuple[int, ...], ...]
     limits: Any
 
     @property
@@ -120,7 +121,7 @@ class LogitProcessor:
         return cls(**config)
 
 
-def process(processors: tuple, logits: Any, context: Context) -> Any:
+def process(processors: tuple[Callable[[Any, Context], Any], ...], logits: Any, context: Context) -> Any:
     """Applies processors one after the other.
 
     Where they leave a row no token at all its text ends: only the end tokens remain, with the logits that they came
@@ -151,7 +152,7 @@ def forbid(logits: Any, forbidden: Any) -> Any:
     return ops.where(forbidden, float("-inf"), logits)
 
 
-def force(logits: Any, token_ids: tuple, rows: Any) -> Any:
+def force(logits: Any, token_ids: tuple[int, ...], rows: Any) -> Any:
     """Returns the logits of rows that can only go on with one of some tokens, with probability 1 where it is one.
 
     Args:
@@ -163,7 +164,7 @@ def force(logits: Any, token_ids: tuple, rows: Any) -> Any:
     return ops.where(ops.expand_dims(rows, 1), forced, logits)
 
 
-def members(ids: tuple, vocabulary_size: int, name: str) -> np.ndarray:
+def members(ids: tuple[int, ...], vocabulary_size: int, name: str) -> np.ndarray:
     """Returns bools `(vocabulary,)`, true for the ids.
 
     Args:
@@ -198,7 +199,7 @@ def occurrences(token_ids: Any, where: Any, vocabulary_size: int) -> Any:
     return ops.scatter(indices, ops.reshape(ops.cast(where, "float32"), (-1,)), (rows, vocabulary_size))
 
 
-def ends_with(texts: Any, count: Any, sequence: tuple) -> Any:
+def ends_with(texts: Any, count: Any, sequence: tuple[int, ...]) -> Any:
     """Returns whether the first `count` tokens of each text end with a sequence.
 
     Args:
@@ -215,7 +216,7 @@ def ends_with(texts: Any, count: Any, sequence: tuple) -> Any:
     return ops.logical_and(result, count >= len(sequence))
 
 
-def get_processors(identifiers: Any) -> tuple:
+def get_processors(identifiers: Any) -> tuple[Callable[[Any, Context], Any], ...]:
     """Returns the processors of a list that may hold processors and their configurations.
 
     Args:

@@ -17,12 +17,12 @@ MOST_PROGRAMS = 64
 
 
 def compiled(
-    function: Callable,
+    function: Callable[..., Any],
     jit_compile: bool = True,
     variables: Any = (),
     signature: Any = None,
     exact_shapes: bool = False,
-) -> Callable:
+) -> Callable[..., Any]:
     """Compiles a function of tensors for the current backend.
 
     * TensorFlow: `tf.function(jit_compile=jit_compile, autograph=False)`. Conditions and loops over tensors must use
@@ -82,11 +82,11 @@ def compiled(
     import jax
 
     @jax.jit
-    def program(values: list, *arguments: Any) -> Any:
+    def program(values: list[Any], *arguments: Any) -> Any:
         with keras.StatelessScope(state_mapping=list(zip(current(), values, strict=True))):
             return function(*arguments)
 
-    def current() -> list:
+    def current() -> list[Any]:
         return list(variables() if callable(variables) else variables)
 
     @functools.wraps(function)
@@ -148,17 +148,19 @@ class Programs:
         most: Number of programs that are kept.
     """
 
-    def __init__(self, variables: Callable[[], list], most: int = MOST_PROGRAMS) -> None:
+    def __init__(self, variables: Callable[[], list[Any]], most: int = MOST_PROGRAMS) -> None:
         self._variables = variables
         self._most = most
         # a server calls from several threads
         self._lock = threading.Lock()
-        self._kept: collections.OrderedDict[Any, tuple[Any, list]] = collections.OrderedDict()
+        self._kept: collections.OrderedDict[Any, tuple[Any, list[Any]]] = collections.OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def run(self, key: Any, function: Callable, jit_compile: bool, *arguments: Any, exact_shapes: bool = True) -> Any:
+    def run(
+        self, key: Any, function: Callable[..., Any], jit_compile: bool, *arguments: Any, exact_shapes: bool = True
+    ) -> Any:
         """Calls the compiled function on arguments.
 
         Args:

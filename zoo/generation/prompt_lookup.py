@@ -34,7 +34,7 @@ class PromptLookup:
         large language models", which copies spans in the same way.
     """
 
-    active_variables = ()
+    active_variables: tuple[Any, ...] = ()
 
     def __init__(self, vocabulary_size: int, longest_match: int = 3) -> None:
         self.vocabulary_size = vocabulary_size

@@ -40,7 +40,7 @@ class GenerationOptions:
     """
 
     max_new_tokens: Any
-    sampler: Sampler | str | dict = "greedy"
+    sampler: Sampler | str | dict[str, Any] = "greedy"
     processors: Any = ()
     stop_sequences: Any = ()
     end_ids: Any = ()
@@ -132,12 +132,12 @@ class GenerationCache:
         backbone: Weak reference to the backbone.
     """
 
-    token_ids: list
+    token_ids: list[Any]
     state: Any
     starts: np.ndarray
     known: np.ndarray
     capacity: int
-    backbone: weakref.ref
+    backbone: weakref.ref[Any]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

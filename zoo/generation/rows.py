@@ -67,7 +67,7 @@ class RowDecoder:
         large = backbone.config.max_length
         sizes = [self._shapes(capacity) for capacity in (1, 2, large, large + 1)]
         paths, self._tree = keras.tree.flatten_with_path(sizes[0]), sizes[0]
-        self.tensors = tuple(
+        self.tensors: tuple[StateTensor, ...] = tuple(
             _described("_".join(map(str, path)), *tensors)
             for (path, _), *tensors in zip(paths, *map(keras.tree.flatten, sizes), strict=True)
         )

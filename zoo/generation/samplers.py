@@ -8,9 +8,10 @@ from keras import ops
 from zoo.generation.checks import Register, plain_fields, require_own_equality
 from zoo.generation.filters import MinP, Temperature, TopK, TopP, TypicalP
 from zoo.generation.loop import TokenByToken
+from zoo.generation.processors import LogitProcessor
 from zoo.generation.random import draw
 
-register_sampler = Register("sampler")
+register_sampler: Register = Register("sampler")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -169,7 +170,7 @@ class Sample(Sampler):
         indices = ops.reshape(ops.stack([rows, ops.cast(token_ids, "int32")], axis=-1), (-1, 2))
         return ops.scatter(indices, ops.reshape(_weights(self._filtered(best)), (-1,)), ops.shape(logits))
 
-    def _filters(self) -> tuple:
+    def _filters(self) -> tuple[LogitProcessor, ...]:
         return Temperature(self.temperature), TopP(self.top_p), MinP(self.min_p), TypicalP(self.typical_p)
 
     def _filtered(self, logits: Any) -> Any:

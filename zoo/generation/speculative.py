@@ -43,9 +43,9 @@ class SpeculativeDecoding(Loop):
     def __init__(self, step: Any, draft_step: Any, settings: Any) -> None:
         super().__init__(step, settings)
         self.draft_step = draft_step
-        self.lookahead = settings.lookahead
+        self.lookahead: int = settings.lookahead
 
-    def inputs(
+    def inputs(  # type: ignore[override]  # with what only this loop needs
         self, *, draft_state: Any, draft_constants: Any, seed: Any, streams: Any, **given: Any
     ) -> dict[str, Any]:
         count = self.settings.max_new_tokens + self.lookahead

@@ -25,8 +25,8 @@ class TokenGenerator:
 
     def __init__(self, task: Any) -> None:
         self._task = task
-        self.backbone = task.backbone
-        self.engine = Engine(task.backbone)
+        self.backbone: Any = task.backbone
+        self.engine: Engine = Engine(task.backbone)
         # the draft that was used last, with its engine
         self._drafted: tuple[Any, Engine] | None = None
         self._looking_up: Engine | None = None

@@ -30,11 +30,13 @@ class Site:
         layer: The layer.
     """
 
-    name, dtype = "kernel", "float32"
+    name: str = "kernel"
+    dtype: str = "float32"
 
     def __init__(self, path: str, layer: Any) -> None:
-        self.path, self.layer = path, layer
-        self.shape = (layer.input_spec.axes[-1], layer.units)
+        self.path: str = path
+        self.layer: Any = layer
+        self.shape: tuple[int, int] = (layer.input_spec.axes[-1], layer.units)
 
 
 class _Shape:

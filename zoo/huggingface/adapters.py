@@ -25,7 +25,7 @@ COPY = ".base_layer"
 _FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<factor>[AB])\.weight")
 
 
-def is_adapter(directory: str | os.PathLike) -> bool:
+def is_adapter(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a directory holds an adapter of the PEFT library without a model.
 
     Args:
@@ -36,7 +36,7 @@ def is_adapter(directory: str | os.PathLike) -> bool:
 
 def save_adapter(
     task: Any,
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     name: str = "default",
     *,
     model_type: str | None = None,
@@ -63,7 +63,9 @@ def save_adapter(
     """
     updates = task.backbone.adapters.updates(name)
     names = _names_to_write(task, model_type)
-    tensors, written, left = {}, {}, set(updates)
+    tensors: dict[str, Any] = {}
+    written: dict[str, tuple[int, Any]] = {}
+    left = set(updates)
     for module in names.modules.values():
         parts = {site.path: updates[site.path] for site in module.sites if site.path in updates}
         if parts:

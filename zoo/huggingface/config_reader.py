@@ -94,7 +94,7 @@ class ConfigReader:
     def __init__(self, values: dict[str, Any], tensors: Collection[str] = (), source: str = "the weights") -> None:
         self.values = values
         self.source = source
-        self.tensors = frozenset(tensors)
+        self.tensors: frozenset[str] = frozenset(tensors)
         self.names: dict[str, str] = {}
         self._taken: set[str] = set()
         self.elements: float = math.inf

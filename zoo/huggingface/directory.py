@@ -22,7 +22,7 @@ from zoo.storage.mxfp4 import unpacked
 from zoo.storage.user_warnings import warn_user
 
 
-def is_huggingface(directory: str | os.PathLike) -> bool:
+def is_huggingface(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a directory holds a model of the Transformers library: a `config.json` with a `model_type`.
 
     Args:
@@ -37,7 +37,7 @@ def is_huggingface(directory: str | os.PathLike) -> bool:
         return False
 
 
-def read_config(directory: str | os.PathLike) -> TransformerConfig:
+def read_config(directory: str | os.PathLike[str]) -> TransformerConfig:
     """Returns our configuration of a model of the Transformers library, without reading its weights.
 
     Args:
@@ -54,7 +54,7 @@ def read_config(directory: str | os.PathLike) -> TransformerConfig:
         return _read_config(family, values, _plain_names(family, tensors))[0]
 
 
-def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **overrides: Any) -> Backbone:
+def load_backbone(directory: str | os.PathLike[str], *, load_weights: bool = True, **overrides: Any) -> Backbone:
     """Returns the backbone of a model of the Transformers library, with its weights.
 
     Args:
@@ -75,7 +75,7 @@ def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **
 
 
 def load_task_parts(
-    directory: str | os.PathLike, task: str, load_weights: bool = True, **overrides: Any
+    directory: str | os.PathLike[str], task: str, load_weights: bool = True, **overrides: Any
 ) -> "TaskParts":
     """Returns the parts of a task.
 

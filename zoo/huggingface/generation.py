@@ -235,7 +235,7 @@ def _write_sampler(sampler: Any) -> dict[str, Any]:
     raise ValueError(f"sampler must be greedy, sample, beam or contrastive, got {sampler!r}.")
 
 
-def _write_processors(processors: tuple, has_start: bool) -> dict[str, Any]:
+def _write_processors(processors: tuple[Any, ...], has_start: bool) -> dict[str, Any]:
     values: dict[str, Any] = {}
     rules = list(RULES)
     for processor in processors:

@@ -147,7 +147,7 @@ def _write_token_classifier(options: dict[str, Any]) -> dict[str, Any]:
     return {**write_labels(options), "classifier_dropout": options["head_dropout"]}
 
 
-def register(model_type: str, name: str, reads: Callable, writes: Callable) -> None:
+def register(model_type: str, name: str, reads: Callable[..., Any], writes: Callable[..., Any]) -> None:
     """Adds one of these families; classes of the Transformers library begin with `name`."""
     register_family(
         Family(

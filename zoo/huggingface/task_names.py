@@ -9,7 +9,7 @@ from zoo.storage import naming, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 
 
-def task_of(directory: str | os.PathLike) -> str:
+def task_of(directory: str | os.PathLike[str]) -> str:
     """Returns the name of the task whose head a directory holds, as its `architectures` say.
 
     Directories of the Sentence Transformers library hold embedders.

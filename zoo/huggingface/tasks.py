@@ -24,7 +24,12 @@ GENERATORS = ("CausalLM", "Seq2SeqLM")
 
 
 def load_task(
-    task_class: type, directory: str | os.PathLike, *, load_weights: bool = True, tokenizer: Any = None, **choices: Any
+    task_class: type,
+    directory: str | os.PathLike[str],
+    *,
+    load_weights: bool = True,
+    tokenizer: Any = None,
+    **choices: Any,
 ) -> Any:
     """Returns a task of a model of the Transformers library.
 
@@ -97,7 +102,7 @@ def _start_of_decoding(tokenizer: Any, directory: Path) -> dict[str, Any]:
 
 def save_task(
     task: Any,
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     *,
     model_type: str | None = None,
     name: str | None = None,

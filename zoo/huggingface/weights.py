@@ -174,8 +174,10 @@ class Reordered:
     name = ""
 
     def __init__(self, variable: Any, order: np.ndarray) -> None:
-        self.variable, self.order = variable, order
-        self.shape, self.dtype = tuple(variable.shape), variable.dtype
+        self.variable: Any = variable
+        self.order: np.ndarray = order
+        self.shape: tuple[int, ...] = tuple(variable.shape)
+        self.dtype: str = variable.dtype
 
     def of(self, variable: Any) -> "Reordered":
         """Returns another variable in this order."""

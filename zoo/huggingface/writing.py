@@ -23,7 +23,7 @@ _MOST_SHOWN, _FAR = 3, 1000
 
 def write_backbone(
     backbone: Backbone,
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     *,
     model_type: str | None = None,
     task: Any = None,

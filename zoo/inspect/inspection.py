@@ -109,7 +109,7 @@ class Inspection:
         """Returns one page that shows all of it and needs nothing else, see `save_html`."""
         return page_of(self)
 
-    def save_html(self, path: str | os.PathLike) -> Path:
+    def save_html(self, path: str | os.PathLike[str]) -> Path:
         """Writes one page that shows all of it, for any browser of the last years, without a network.
 
         Attention weights are stored in 16 bits, or in 8 bits where there are more than half a million: then a weight

@@ -18,7 +18,7 @@ def _figure(**options: Any) -> Any:
     return Figure(**options)
 
 
-def _save(figure: Any, path: str | os.PathLike) -> Path:
+def _save(figure: Any, path: str | os.PathLike[str]) -> Path:
     with atomic_write(Path(path)) as temporary:
         figure.savefig(temporary, format="png", dpi=120, bbox_inches="tight")
     return Path(path)
@@ -28,7 +28,7 @@ def plot_attention(
     weights: np.ndarray,
     query_tokens: Sequence[str],
     key_tokens: Sequence[str],
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     title: str = "Attention",
 ) -> Path:
     """Draws attention weights as a heatmap with the tokens on its axes.
@@ -83,7 +83,7 @@ def _printable(tokens: Sequence[str]) -> list[str]:
 
 def plot_curves(
     series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     x_label: str,
     y_label: str,
@@ -119,7 +119,9 @@ def plot_curves(
     return _save(figure, path)
 
 
-def plot_position_encoding(encoding: np.ndarray, path: str | os.PathLike, title: str = "Position encoding") -> Path:
+def plot_position_encoding(
+    encoding: np.ndarray, path: str | os.PathLike[str], title: str = "Position encoding"
+) -> Path:
     """Draws a position encoding as a heatmap of position by coordinate.
 
     Args:

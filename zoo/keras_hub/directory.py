@@ -24,7 +24,7 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.weights.h5"
 _OF_KERAS = ("name", "trainable", "dtype")
 
 
-def is_keras_hub(directory: str | os.PathLike) -> bool:
+def is_keras_hub(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a directory holds a preset of KerasHub: a `config.json` with a `registered_name` of KerasHub.
 
     Args:
@@ -39,7 +39,7 @@ def is_keras_hub(directory: str | os.PathLike) -> bool:
         return False
 
 
-def load_backbone(directory: str | os.PathLike, *, load_weights: bool = True, **overrides: Any) -> Backbone:
+def load_backbone(directory: str | os.PathLike[str], *, load_weights: bool = True, **overrides: Any) -> Backbone:
     """Returns the backbone of a preset of KerasHub.
 
     Args:
@@ -76,7 +76,7 @@ class Opened:
     elements: int
 
 
-def open_backbone(directory: str | os.PathLike, load_weights: bool, overrides: dict[str, Any]) -> Opened:
+def open_backbone(directory: str | os.PathLike[str], load_weights: bool, overrides: dict[str, Any]) -> Opened:
     """Returns the backbone of a preset and what it was read from, see `load_backbone`."""
     directory = Path(directory)
     path = directory / CONFIG_FILE
@@ -121,7 +121,7 @@ def _pairs(backbone: Backbone, theirs: Any, arguments: Arguments) -> list[Pair]:
     return pairs_of(named_layers(backbone), arguments.table, variables, arguments.class_name)
 
 
-def save_backbone(backbone: Backbone, directory: str | os.PathLike, *, class_name: str | None = None) -> str:
+def save_backbone(backbone: Backbone, directory: str | os.PathLike[str], *, class_name: str | None = None) -> str:
     """Writes a preset that `keras_hub.models.Backbone.from_preset` reads.
 
     Args:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from zoo.config import AttentionConfig, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
 from zoo.storage import quote
@@ -112,10 +112,12 @@ class LearnedPositionArguments(Arguments):
         )
 
 
+T = TypeVar("T", bound=type[Arguments])
+
 _FAMILIES: dict[str, type[Arguments]] = {}
 
 
-def register_backbone(cls: type[Arguments]) -> type[Arguments]:
+def register_backbone(cls: T) -> T:
     """Adds a class of KerasHub, a decorator."""
     _FAMILIES[cls.class_name] = cls
     return cls

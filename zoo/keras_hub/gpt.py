@@ -67,7 +67,7 @@ class GPTNeoXArguments(LearnedPositionArguments):
     class_name: ClassVar[str] = "GPTNeoXBackbone"
 
     @property
-    def table(self) -> Table:
+    def table(self) -> Table:  # type: ignore[override]  # a constant in the base class
         projections = tuple(f"decoder.{{}}.attention.{part}" for part in ("query", "key", "value"))
         fused = Place(f"{LAYER}/self_attention/query_key_value", groups=self.num_heads)
         rest = {ours: theirs for ours, theirs in BLOCK.items() if ours not in projections}

@@ -11,7 +11,7 @@ from zoo.config import (
     PositionConfig,
     TransformerConfig,
 )
-from zoo.keras_hub.family import Arguments, register_backbone
+from zoo.keras_hub.family import Arguments, Place, Table, register_backbone
 from zoo.storage import quote
 
 # of the training; nothing in the model is bound to it
@@ -45,8 +45,11 @@ class T5Arguments(Arguments):
     class_name: ClassVar[str] = "T5Backbone"
 
     @property
-    def table(self) -> dict[str, str]:
-        table = {"token_embedding": "token_embedding", "output_projection": "token_embedding/reverse_embeddings"}
+    def table(self) -> Table:  # type: ignore[override]  # a constant in the base class
+        table: dict[str | tuple[str, ...], str | Place] = {
+            "token_embedding": "token_embedding",
+            "output_projection": "token_embedding/reverse_embeddings",
+        }
         inner = {"gate": "input_projector", "up": "gate_projector"}
         inner = inner if self.use_gated_activation else {"up": "input_projector"}
         for side in ("encoder", "decoder"):
@@ -66,7 +69,8 @@ class T5Arguments(Arguments):
     @staticmethod
     def variables(theirs: Any) -> dict[str, Any]:
         # the norms have no names there, and both tables of distances the same
-        found, named = {}, set()
+        found: dict[str, Any] = {}
+        named: set[int] = set()
         for side in ("encoder", "decoder"):
             for index, layer in enumerate(getattr(theirs, f"{side}_transformer_layers")):
                 parts = {name: getattr(layer, name, None) for name in _NORMS}

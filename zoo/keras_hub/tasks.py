@@ -20,7 +20,12 @@ TASK_FILE, TASK_WEIGHTS_FILE = "task.json", "task.weights.h5"
 
 
 def load_task(
-    task_class: type, directory: str | os.PathLike, *, load_weights: bool = True, tokenizer: Any = None, **choices: Any
+    task_class: type,
+    directory: str | os.PathLike[str],
+    *,
+    load_weights: bool = True,
+    tokenizer: Any = None,
+    **choices: Any,
 ) -> Any:
     """Returns a task of a preset of KerasHub.
 
@@ -81,7 +86,7 @@ def load_task(
     return task
 
 
-def task_of(directory: str | os.PathLike) -> str:
+def task_of(directory: str | os.PathLike[str]) -> str:
     """Returns the name of our task that a preset is one of.
 
     Args:
@@ -126,7 +131,7 @@ def _load_head(theirs: Any, path: Path) -> None:
         raise ValueError(f"{path} does not fit the head: {str(error).splitlines()[0]}") from error
 
 
-def save_task(task: Any, directory: str | os.PathLike, *, class_name: str | None = None) -> str:
+def save_task(task: Any, directory: str | os.PathLike[str], *, class_name: str | None = None) -> str:
     """Writes a task as a preset that `from_preset` of KerasHub's tasks reads.
 
     Label names and generation settings are not written, because KerasHub has neither.

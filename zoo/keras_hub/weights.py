@@ -20,7 +20,9 @@ class Pair:
     """
 
     def __init__(self, row: Row, place: Place, theirs: Any) -> None:
-        self.row, self.place, self.theirs = row, place, theirs
+        self.row: Row = row
+        self.place: Place = place
+        self.theirs: Any = theirs
 
     def read(self, value: Any) -> None:
         """Gives ours the values of theirs.

@@ -104,7 +104,7 @@ class RawBatches(keras.utils.PyDataset):
         convert: From one of these to a token-level batch.
     """
 
-    def __init__(self, dataset: keras.utils.PyDataset, convert: Callable) -> None:
+    def __init__(self, dataset: keras.utils.PyDataset, convert: Callable[[Any], Any]) -> None:
         super().__init__(
             workers=dataset.workers,
             use_multiprocessing=dataset.use_multiprocessing,

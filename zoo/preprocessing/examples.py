@@ -139,7 +139,9 @@ class RowReader:
                 f"{_shown(x, row)}. {preprocessor.truncation_hint if hint is None else hint}"
             )
 
-    def _tokenized(self, x: Any, name: str, tokenize: Callable, count_tokens: Callable) -> Examples:
+    def _tokenized(
+        self, x: Any, name: str, tokenize: Callable[[Any], Any], count_tokens: Callable[[Any], Any]
+    ) -> Examples:
         import tensorflow as tf
 
         self._preprocessor.require_tokenizer("Text input")

@@ -293,7 +293,7 @@ class Preprocessor:
         return type(self).__name__.removesuffix("Preprocessor")
 
     @classmethod
-    def from_preset(cls, preset: str | os.PathLike, *, tokenizer: Any = None, **options: Any) -> Self:
+    def from_preset(cls, preset: str | os.PathLike[str], *, tokenizer: Any = None, **options: Any) -> Self:
         """Returns the preprocessor of a saved task, without reading weights.
 
         Args:

@@ -123,7 +123,7 @@ class QuestionAnswererPreprocessor(EncoderPreprocessor):
     def check_lengths(self, x: Any, tokens: dict[str, Any], lengths: np.ndarray, name: str) -> None:
         longest = self.longest_question
         counts = tokens["question"].row_lengths().numpy()
-        wrong = np.flatnonzero(counts > longest) if longest is not None and not self.truncate else []
+        wrong: Any = np.flatnonzero(counts > longest) if longest is not None and not self.truncate else []
         if len(wrong):
             row = int(wrong[0])
             question = x[0][row].numpy().decode("utf-8", "replace")

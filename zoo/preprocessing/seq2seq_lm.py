@@ -52,7 +52,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
         return {**super().options(), "decoder_start_token": self.decoder_start_token}
 
     @property
-    def added_tokens(self) -> str:
+    def added_tokens(self) -> str:  # type: ignore[override]  # a constant in the base class
         return "start and end token" if self.adds_start_token else "end token"
 
     def special_tokens(self) -> dict[str, int | None]:

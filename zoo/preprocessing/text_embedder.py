@@ -144,7 +144,7 @@ class TextEmbedderPreprocessor(EncoderPreprocessor):
         if y is None:
             raise ValueError(f"{name} must hold one similarity per row, got None for {count} in {x_name}.")
         values = as_numbers(y, count, 1, name, x_name)[:, 0]
-        wrong = np.flatnonzero(np.abs(values) > 1) if self.objective == "cosine_regression" else []
+        wrong: Any = np.flatnonzero(np.abs(values) > 1) if self.objective == "cosine_regression" else []
         if len(wrong):
             raise ValueError(f"{name}[{wrong[0]}] must be a cosine from -1 to 1, got {values[wrong[0]]}.")
         return values

@@ -31,7 +31,7 @@ class WindowedPreprocessor(EncoderPreprocessor):
 
     def __init__(self, tokenizer: Any = None, *, stride: int | None = None, **options: Any) -> None:
         super().__init__(tokenizer, **options)
-        self.stride = None if stride is None else require_count(stride, "stride", 0)
+        self.stride: int | None = None if stride is None else require_count(stride, "stride", 0)
         if stride is not None and self.truncate:
             raise ValueError(f"truncate must be False with a stride, which reads texts of any length, got {stride=}.")
 

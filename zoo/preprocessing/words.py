@@ -140,7 +140,8 @@ def tags_of_words(text: str, places: Sequence[tuple[int, int]], spans: Sequence[
         spans: The spans.
         name: Name of the spans, for errors.
     """
-    found, last = [], (0, 0)
+    found: list[Any] = []
+    last = (0, 0)
     for start, end, label in sorted(_span(span, f"{name}[{place}]") for place, span in enumerate(spans)):
         shown = f"{name}: the span ({start}, {end}, {shorten(label)})"
         if not 0 <= start < end <= len(text):

@@ -91,7 +91,7 @@ def _count_weights(config: TransformerConfig) -> int:
     return tables + config.num_layers * layer + width + config.max_length * config.head_dim
 
 
-def load_llama2c(path: str | os.PathLike, *, load_weights: bool = True, **overrides: Any) -> Backbone:
+def load_llama2c(path: str | os.PathLike[str], *, load_weights: bool = True, **overrides: Any) -> Backbone:
     """Returns the backbone of a checkpoint of llama2.c.
 
     Args:

@@ -14,7 +14,7 @@ from layers.keras_internals import has_value, initialize, new_variables, overwri
 _SECONDS_WITHOUT_BAR = 2
 
 
-class _Made(list):
+class _Made(list[Any]):
     """Variables that Keras has made, and which of them were made to be trained."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Deferred(keras.StatelessScope):
 
     def __init__(self, label: str) -> None:
         super().__init__(initialize_variables=False)
-        self.variables = _Made()
+        self.variables: _Made = _Made()
         self._label = label
         self._bar: tqdm | None = None
 

@@ -54,7 +54,7 @@ def _representation(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def naming(source: str | os.PathLike) -> Iterator[None]:
+def naming(source: str | os.PathLike[str]) -> Iterator[None]:
     """A context in which errors about values name a file.
 
     Args:

@@ -206,7 +206,7 @@ def places(folder: Path, name: str | None) -> list[Path]:
     return [folder / entry for entry in sorted(names) if entry.startswith(start) and entry.endswith(INCOMPLETE)]
 
 
-def write_text_atomically(path: str | os.PathLike, text: str) -> None:
+def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     """Writes a text file completely or not at all.
 
     Args:
@@ -224,7 +224,7 @@ def write_text_atomically(path: str | os.PathLike, text: str) -> None:
         write_bytes(temporary, [text.encode("utf-8")])
 
 
-def absolute(path: str | os.PathLike) -> Path:
+def absolute(path: str | os.PathLike[str]) -> Path:
     """Returns a path that has a name.
 
     Args:

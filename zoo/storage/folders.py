@@ -29,7 +29,7 @@ _SECONDS_OF_A_SWITCH = 10
 
 
 @contextlib.contextmanager
-def replace_folder(directory: str | os.PathLike, may_replace: Callable[[Path], bool], what: str) -> Iterator[Path]:
+def replace_folder(directory: str | os.PathLike[str], may_replace: Callable[[Path], bool], what: str) -> Iterator[Path]:
     """A context with a new folder, which replaces `directory` when the block ends without an error.
 
     An error, a full disk or a kill leaves the old directory intact. After a kill between the two renames, `recover`
@@ -128,7 +128,7 @@ def _refill(new: Path, directory: Path, place: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def settled(directory: str | os.PathLike) -> Path:
+def settled(directory: str | os.PathLike[str]) -> Path:
     """Returns where to read a folder that others may be replacing just now; nothing is renamed for it.
 
     It is the folder itself, which is waited for while another process replaces it. Where a kill in the middle of a
@@ -151,7 +151,7 @@ def settled(directory: str | os.PathLike) -> Path:
     return Path(directory)
 
 
-def recover(directory: str | os.PathLike) -> None:
+def recover(directory: str | os.PathLike[str]) -> None:
     """Puts back what a kill in the middle of a replacement has set aside; waits while another process replaces it.
 
     Args:
@@ -173,7 +173,7 @@ def recover(directory: str | os.PathLike) -> None:
             time.sleep(0.01)
 
 
-def read_one_version(directory: str | os.PathLike, read: Callable[[], T]) -> T:
+def read_one_version(directory: str | os.PathLike[str], read: Callable[[], T]) -> T:
     """Returns the result of reading one version of a folder that `replace_folder` may replace meanwhile.
 
     Args:

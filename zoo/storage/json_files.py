@@ -23,7 +23,9 @@ _STRINGS_AND_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 _KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 
 
-def read_json(path: str | os.PathLike, most_bytes: int = MOST_BYTES, most_values: int | None = None) -> dict[str, Any]:
+def read_json(
+    path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, most_values: int | None = None
+) -> dict[str, Any]:
     """Returns the object in a JSON file.
 
     Args:
@@ -44,7 +46,7 @@ def read_json(path: str | os.PathLike, most_bytes: int = MOST_BYTES, most_values
     return require_object(parse_json(content, str(path), most_values), str(path))
 
 
-def read_bytes(path: str | os.PathLike, most_bytes: int) -> bytes:
+def read_bytes(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     """Returns the content of a file.
 
     Args:
@@ -144,7 +146,8 @@ def _key_before(content: bytes, position: int) -> str:
 
 def _require_plain(values: Any, source: str, has_surrogates: bool) -> None:
     # a walk with a stack of its own: what is open, and at which key
-    opened, keys = [iter([("", values)])], []
+    opened = [iter([("", values)])]
+    keys: list[Any] = []
 
     def place() -> str:
         names = [f"[{key}]" if isinstance(key, int) else f".{quote_key(key)}" for key in keys[1:]]

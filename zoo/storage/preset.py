@@ -55,7 +55,7 @@ class Preset:
 
 
 def write_preset(
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     description: PresetDescription,
     save_weights: Callable[[Path], None],
     save_tokenizer: Callable[[Path], None] | None = None,
@@ -161,7 +161,7 @@ def _require_free(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def open_preset(directory: str | os.PathLike, weights: bool = True) -> Iterator[Preset]:
+def open_preset(directory: str | os.PathLike[str], weights: bool = True) -> Iterator[Preset]:
     """A context with one version of a preset directory, which is kept until the block ends.
 
     Args:

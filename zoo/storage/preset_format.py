@@ -60,7 +60,7 @@ class PresetFile(PresetDescription):
         return tuple(file.file.split("/")[0] for file in files)
 
 
-def read_description(directory: str | os.PathLike) -> PresetDescription:
+def read_description(directory: str | os.PathLike[str]) -> PresetDescription:
     """Returns the checked content of `config.json` of a saved model.
 
     Args:

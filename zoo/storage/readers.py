@@ -110,7 +110,7 @@ def register_reader(reader: Reader, last: bool = False) -> None:
         _READERS.insert(0, reader)
 
 
-def find_reader(preset: str | os.PathLike) -> tuple[Reader, Path]:
+def find_reader(preset: str | os.PathLike[str]) -> tuple[Reader, Path]:
     """Returns the reader of a model, and the path of the model.
 
     Args:

@@ -231,7 +231,7 @@ class MappedTensors:
         if os.fstat(self._file.fileno()).st_size != self._start + end:
             self._file.close()
             raise ValueError(f"{path} was changed while it was read.")
-        self.shapes = {name: tuple(entry.shape) for name, entry in self._entries.items()}
+        self.shapes: dict[str, tuple[int, ...]] = {name: tuple(entry.shape) for name, entry in self._entries.items()}
 
     def get(self, name: str) -> np.ndarray:
         """Returns a tensor, a view of the file."""
@@ -247,7 +247,7 @@ class MappedTensors:
         self._file.close()
 
 
-def name_variables(variables: Iterable, prefix: str = "") -> dict[str, object]:
+def name_variables(variables: Iterable[Any], prefix: str = "") -> dict[str, object]:
     """Returns variables by name: their paths, with a number if several have the same path.
 
     Args:

@@ -64,7 +64,9 @@ class TokenizerFiles:
     sha256: str
 
 
-def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files: dict[str, bytes]) -> None:
+def write_tokenizer(
+    directory: str | os.PathLike[str], kind: str, config: dict[str, Any], files: dict[str, bytes]
+) -> None:
     """Writes a tokenizer. A reader always finds either the old one or the new one, never a mixture.
 
     The names of vocabulary files contain a part of their SHA-256, so new files never overwrite those of an existing
@@ -99,7 +101,7 @@ def write_tokenizer(directory: str | os.PathLike, kind: str, config: dict, files
                 (directory / stored).unlink()
 
 
-def read_tokenizer(directory: str | os.PathLike) -> TokenizerFiles:
+def read_tokenizer(directory: str | os.PathLike[str]) -> TokenizerFiles:
     """Reads what `write_tokenizer` wrote.
 
     Args:

@@ -28,7 +28,7 @@ from zoo.tasks.adapter_options import options_for_head, take_options, write_adap
 
 QUANTIZED_LAYERS = (keras.layers.Dense, keras.layers.Embedding)
 # the tasks of each backbone, and the models around these, as long as both are used
-_MODELS_OF: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+_MODELS_OF: weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
@@ -72,7 +72,7 @@ class Adaptation:
         self._task = task
         self.add_user(task)
         self.mode: str | None = None
-        self.quantized_head = True
+        self.quantized_head: bool = True
 
     def add_user(self, model: keras.Model) -> None:
         """Registers a model whose `renew_training` is called whenever the weights of the backbone are adapted.
@@ -166,7 +166,7 @@ class Adaptation:
 
     def save_adapter(
         self,
-        directory: str | os.PathLike,
+        directory: str | os.PathLike[str],
         name: str = "default",
         *,
         model_type: str | None = None,
@@ -206,7 +206,7 @@ class Adaptation:
         extra = functools.partial(write_adapter_options, self._task)
         return save_adapter(self._task, directory, name, model_type=model_type, base_model=base_model, extra=extra)
 
-    def load_adapter(self, source: str | os.PathLike, name: str = "default", *, head: bool = True) -> LoraReport:
+    def load_adapter(self, source: str | os.PathLike[str], name: str = "default", *, head: bool = True) -> LoraReport:
         """Loads low-rank updates that `save_adapter` or the PEFT library wrote. They are active and trainable.
 
         Existing updates under other names stay active, but are not trained any more. The weights may be quantized.

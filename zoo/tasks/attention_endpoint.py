@@ -20,7 +20,7 @@ _SIZES = {
 _LENGTHS = Field("lengths", ("batch",), "int32", "number of tokens of each text")
 
 
-def attention_endpoint(task: Any, texts: tuple[Field, ...], tokens: Callable) -> Endpoint:
+def attention_endpoint(task: Any, texts: tuple[Field, ...], tokens: Callable[..., Any]) -> Endpoint:
     """Returns the endpoint `attention` of a task on one stack.
 
     It returns for texts "tokens", strings `(batch, length)`, "lengths", int32 `(batch,)`, and "attention", float32

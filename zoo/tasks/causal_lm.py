@@ -98,7 +98,7 @@ class CausalLM(GenerativeTask):
         return self.backbone.logits(hidden), hidden
 
     @classmethod
-    def from_preset(cls, preset: str | os.PathLike, *, chat_format: Any = None, **choices: Any) -> Self:
+    def from_preset(cls, preset: str | os.PathLike[str], *, chat_format: Any = None, **choices: Any) -> Self:
         """Returns the model of a preset, see `Task.from_preset`.
 
         Args:

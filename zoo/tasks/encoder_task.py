@@ -1,5 +1,6 @@
 """Base class of the tasks that read hidden states, and pooling of these."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
@@ -62,7 +63,7 @@ class EncoderTask(Task):
                     f"decoder_start_id must be None with a backbone of one stack, got {decoder_start_id!r}."
                 )
             return
-        self.input_names = ("token_ids", "padding_mask")
+        self.input_names: Sequence[str] = ("token_ids", "padding_mask")
         ids = (decoder_start_id, *(getattr(self.tokenizer, name, None) for name in ("start_id", "pad_id")))
         first = next((index for index in ids if index is not None), None)
         if first != "last":

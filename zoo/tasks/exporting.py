@@ -18,7 +18,7 @@ from zoo.tasks.onnx_strings import text_inputs
 
 def export_task(
     task: Any,
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     format: str,
     *,
     examples: Sequence[Any],

@@ -58,10 +58,12 @@ class GenerativeTask(Task):
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
-        self.generation_defaults = GenerationDefaults.of(generation, backbone.config.vocabulary_size)
-        self.token_head = TokenHead(backbone.score, backbone.output_map)
-        self.generator = TextGenerator(self)
-        self.scorer = TextScorer(self)
+        self.generation_defaults: GenerationDefaults = GenerationDefaults.of(
+            generation, backbone.config.vocabulary_size
+        )
+        self.token_head: TokenHead = TokenHead(backbone.score, backbone.output_map)
+        self.generator: TextGenerator = TextGenerator(self)
+        self.scorer: TextScorer = TextScorer(self)
         self.built = True
 
     @property
@@ -252,7 +254,7 @@ class GenerativeTask(Task):
         return Endpoint(forward, fields, (logits,), "Logits of token-level inputs.")
 
 
-def _named(written: Callable, return_scores: bool) -> Callable:
+def _named(written: Callable[..., Any], return_scores: bool) -> Callable[..., Any]:
     """A function that returns texts alone, or a dictionary with scores."""
 
     def named(*inputs: Any) -> Any:
@@ -262,7 +264,7 @@ def _named(written: Callable, return_scores: bool) -> Callable:
     return named
 
 
-def _with_defaults(generate: Callable, request: tuple[Field, ...]) -> Callable:
+def _with_defaults(generate: Callable[..., Any], request: tuple[Field, ...]) -> Callable[..., Any]:
     def serve(*inputs: Any) -> Any:
         import tensorflow as tf
 

@@ -99,7 +99,7 @@ class ClassificationHead(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
-    def build(self, inputs_shape: tuple) -> None:
+    def build(self, inputs_shape: tuple[int | None, ...]) -> None:
         width = inputs_shape[-1]
         if self.hidden_activation is not None:
             self.dense = keras.layers.Dense(
@@ -127,7 +127,7 @@ class ClassificationHead(keras.layers.Layer):
             x = self.last_dropout(x, training=training)
         return ops.cast(self.projection(x), "float32")
 
-    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+    def compute_output_shape(self, inputs_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*inputs_shape[:-1], self.num_outputs)
 
     def get_config(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class MaskedLMHead(keras.layers.Layer):
         )
         self.norm = LayerNorm(norm_epsilon, center=use_bias, name="norm", dtype=self.dtype_policy)
 
-    def build(self, inputs_shape: tuple) -> None:
+    def build(self, inputs_shape: tuple[int | None, ...]) -> None:
         self.dense.build(inputs_shape)
         self.norm.build((*inputs_shape[:-1], self.dim))
         self.output_bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="output_bias")
@@ -209,7 +209,7 @@ class MaskedLMHead(keras.layers.Layer):
     def call(self, inputs: Any) -> Any:
         return self.norm(self._activation(self.dense(inputs)))
 
-    def compute_output_shape(self, inputs_shape: tuple) -> tuple:
+    def compute_output_shape(self, inputs_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*inputs_shape[:-1], self.dim)
 
     def get_config(self) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def _kind_of(value: Any, kinds: Mapping[Any, type]) -> type | None:
     return kinds.get(value) if isinstance(value, (str, type)) or inspect.isfunction(value) else None
 
 
-def _refuse_probabilities(given: Any, made_of: Callable, name: str) -> Any:
+def _refuse_probabilities(given: Any, made_of: Callable[[Any], Any], name: str) -> Any:
     """Returns what was given, a class as an object made by Keras, or refuses it if it expects probabilities."""
     value = made_of(dict(given) if isinstance(given, Mapping) else given)
     kind = type(value).__name__

@@ -45,7 +45,9 @@ _CONTINUED = (
 _TEXTS = Field("texts", ("batch",), "string", "what the generated tokens add to the text; may end within a character")
 
 
-def row_endpoints(generator: Any, chosen: Any, truncate: bool | None, texts: Field, messages: tuple) -> dict[str, Any]:
+def row_endpoints(
+    generator: Any, chosen: Any, truncate: bool | None, texts: Field, messages: tuple[Field, ...]
+) -> dict[str, Any]:
     """Returns the endpoints of continuous batching of a model that continues texts.
 
     * `tokens(texts)`, `chat_tokens(roles, contents)`: the token ids of prompts;

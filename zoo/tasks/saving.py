@@ -17,7 +17,7 @@ from zoo.storage import PresetDescription, require_type, write_preset
 # updates, the class of a preprocessor of one's own.
 QUANTIZATION, QUANTIZED_HEAD, ADAPTERS, PREPROCESSOR = "quantization", "quantized_head", "adapters", "preprocessor"
 # the tokenizers of tasks that have been saved or copied in this process, by a key, as long as they are used
-_TOKENIZERS: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_TOKENIZERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
@@ -87,7 +87,7 @@ def registered_kind(name: Any, where: str) -> type[Preprocessor]:
     return kind
 
 
-def save_task(task: Any, directory: str | os.PathLike) -> None:
+def save_task(task: Any, directory: str | os.PathLike[str]) -> None:
     """Writes a task as a preset directory, see `Task.save_to_preset`.
 
     Args:

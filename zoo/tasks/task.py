@@ -69,11 +69,11 @@ class Task(InspectableModel):
                 f"{' or '.join(map(repr, self.architectures))}, got {architecture!r}."
             )
         self.backbone = backbone
-        self.adaptation = Adaptation(self)
-        self.input_names = backbone.input_names
-        self.preprocessor = self._make_preprocessor(preprocessor, options).for_backbone(backbone.config)
+        self.adaptation: Adaptation = Adaptation(self)
+        self.input_names: Sequence[str] = backbone.input_names
+        self.preprocessor: Preprocessor = self._make_preprocessor(preprocessor, options).for_backbone(backbone.config)
         # of the architecture: adapted and quantized layers have other weights
-        self.backbone_parameters = sum(size_of(weight) for weight in backbone.weights if not is_factor(weight))
+        self.backbone_parameters: int = sum(size_of(weight) for weight in backbone.weights if not is_factor(weight))
 
     def _make_preprocessor(self, given: Any, options: dict[str, Any]) -> Preprocessor:
         if not isinstance(given, Preprocessor):
@@ -95,20 +95,12 @@ class Task(InspectableModel):
         """Returns the constructor arguments as plain values, without backbone, preprocessor and its arguments."""
         return {}
 
-    def endpoints(self, **options: Any) -> dict[str, Endpoint]:
-        """Returns the endpoints of an export by name. The first one is the default.
-
-        Args:
-            **options: Options of the subclass.
-        """
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoints of an export by name. The first one is the default. A subclass may add options."""
         raise NotImplementedError(f"{type(self).__name__} names no endpoints: define endpoints() to export it.")
 
-    def token_endpoints(self, **options: Any) -> dict[str, Endpoint]:
-        """Returns the token-level endpoints by name, for formats other than SavedModel.
-
-        Args:
-            **options: Options of the subclass.
-        """
+    def token_endpoints(self) -> dict[str, Endpoint]:
+        """Returns the token-level endpoints by name, for formats other than SavedModel. A subclass may add options."""
         raise NotImplementedError(
             f"{type(self).__name__} names no endpoints from token ids to numbers: define token_endpoints() for the "
             f"formats {', '.join(RUNTIME_FORMATS)}."
@@ -162,7 +154,7 @@ class Task(InspectableModel):
 
     def export(
         self,
-        directory: str | os.PathLike,
+        directory: str | os.PathLike[str],
         format: str = SAVED_MODEL,
         *,
         examples: Sequence[Any] = (),
@@ -229,7 +221,7 @@ class Task(InspectableModel):
     @classmethod
     def from_preset(
         cls,
-        preset: str | os.PathLike,
+        preset: str | os.PathLike[str],
         *,
         load_weights: bool = True,
         tokenizer: Any = None,
@@ -274,7 +266,7 @@ class Task(InspectableModel):
         """Returns the names and types of the arguments of the task and of the preprocessor that it makes."""
         return parameters_of(cls, cls.preprocessor_class)
 
-    def save_to_preset(self, directory: str | os.PathLike) -> None:
+    def save_to_preset(self, directory: str | os.PathLike[str]) -> None:
         """Writes configuration, weights and preprocessor to a directory, which appears whole or not at all.
 
         Args:
@@ -284,7 +276,7 @@ class Task(InspectableModel):
 
     def save_to_huggingface(
         self,
-        directory: str | os.PathLike,
+        directory: str | os.PathLike[str],
         *,
         model_type: str | None = None,
         license: str | None = None,
@@ -349,7 +341,7 @@ class Task(InspectableModel):
             message=message,
         )
 
-    def save_to_keras_hub(self, directory: str | os.PathLike, *, class_name: str | None = None) -> str:
+    def save_to_keras_hub(self, directory: str | os.PathLike[str], *, class_name: str | None = None) -> str:
         """Writes the model as a preset of KerasHub, see `zoo.keras_hub.save_task`.
 
         Active low-rank updates are merged into the weights that are written. Inactive updates are left out.

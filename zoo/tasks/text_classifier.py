@@ -171,11 +171,11 @@ class TextClassifier(EncoderTask):
         return checked
 
     @property
-    def returns_logits(self) -> bool:
+    def returns_logits(self) -> bool:  # type: ignore[override]  # a constant in the base class
         return self.preprocessor.problem != "regression"
 
     @property
-    def logits_are_binary(self) -> bool:
+    def logits_are_binary(self) -> bool:  # type: ignore[override]  # a constant in the base class
         return self.preprocessor.problem == "multi_label"
 
     def own_options(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from zoo.training.one_kernel import update_by_one_kernel
 from zoo.training.task_models import renewed
 
 
-def _run_as_written(step: Callable) -> Callable:
+def _run_as_written(step: Callable[..., Any]) -> Callable[..., Any]:
     """Keeps TensorFlow from rewriting the code of a step, and of all layers that it calls, which takes seconds."""
     if keras.backend.backend() != "tensorflow":
         return step
@@ -246,7 +246,7 @@ class TextModel(DistributedModel):
         with self._step_on(arguments[-1]):
             return super().test_step(*arguments)
 
-    def _step_on(self, data: Any) -> contextlib.AbstractContextManager:
+    def _step_on(self, data: Any) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.token_head is None else self.token_head.step_on(data)
 
     # Prediction.
@@ -281,7 +281,9 @@ class TextModel(DistributedModel):
         self._feed.require_token_level(inputs, "inputs")
         return super().__call__(inputs, *args, **kwargs)
 
-    def map_batches(self, function: Callable, rows: Examples, batch_size: int) -> list[Any]:
+    def map_batches(
+        self, function: Callable[[np.ndarray, dict[str, Any], Any], Sequence[Any]], rows: Examples, batch_size: int
+    ) -> list[Any]:
         """Runs the model on batches of rows of similar length, and returns one result per row, in their order.
 
         Args:

@@ -16,7 +16,9 @@ _LOGITS = "logits"
 _ROWS, _LENGTH = 3, 7
 
 
-def encoder_endpoints(task: Any, function: Callable, outputs: tuple[Field, ...], **properties: Any) -> dict[str, Any]:
+def encoder_endpoints(
+    task: Any, function: Callable[[dict[str, Any]], Any], outputs: tuple[Field, ...], **properties: Any
+) -> dict[str, Any]:
     """Returns the endpoint `forward` of a task on one stack: a row of tokens for each text, or pair of texts.
 
     Args:

@@ -31,7 +31,7 @@ class TokenHead:
         output_map: Returns the same map as tensors, or None if there is no such map.
     """
 
-    def __init__(self, score: Callable, output_map: Callable[[], OutputMap | None]) -> None:
+    def __init__(self, score: Callable[..., Any], output_map: Callable[[], OutputMap | None]) -> None:
         self._score, self._output_map = score, output_map
         self._scoring: Scoring | None = None
 

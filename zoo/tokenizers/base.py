@@ -74,7 +74,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         return copy
 
     @classmethod
-    def from_preset(cls, preset: str | os.PathLike) -> Self:
+    def from_preset(cls, preset: str | os.PathLike[str]) -> Self:
         """Returns the tokenizer of a model. `Tokenizer.from_preset` returns a tokenizer of any class.
 
         Args:
@@ -111,7 +111,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         raise NotImplementedError
 
     @property
-    def trackables(self) -> list:
+    def trackables(self) -> list[Any]:
         """Resources that a SavedModel must track when one of its functions calls this tokenizer.
 
         ```python

@@ -136,7 +136,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
 
     @classmethod
     def from_files(
-        cls, vocabulary: str | os.PathLike, merges: str | os.PathLike, **options: Any
+        cls, vocabulary: str | os.PathLike[str], merges: str | os.PathLike[str], **options: Any
     ) -> ByteLevelBPETokenizer:
         """Reads `vocab.json` and `merges.txt`.
 
@@ -204,7 +204,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         return list(self._merges)
 
     @property
-    def trackables(self) -> list:
+    def trackables(self) -> list[Any]:
         return self._words.resources
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class ByteLevelWords:
                 known += out_of_reach
                 self._out_of_reach = StringIndex(out_of_reach, [ids[token] for token in out_of_reach])
         self._known = self._find_known({to_bytes(token): ids[token] for token in known if token not in as_spelled})
-        self.resources = [self._model.resource, self._known.resource]
+        self.resources: list[Any] = [self._model.resource, self._known.resource]
 
     def _find_known(self, ids: Mapping[bytes, int]) -> KnownWords:
         """Those of the tokens that are a single word as texts, in normal form."""
@@ -98,7 +98,7 @@ class ByteLevelWords:
             validate=False,
         )
 
-        def merge(places: tf.Tensor) -> tf.RaggedTensor:
+        def merge(places: Any) -> Any:
             rest = tf.gather(contents, places)
             characters = tf.gather(tf.constant(byte_to_code_point()), rest.values)
             return self._merge(tf.strings.unicode_encode(rest.with_values(characters), "UTF-8"))

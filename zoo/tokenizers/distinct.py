@@ -68,7 +68,7 @@ def following(values: tf.Tensor, last: tf.Tensor | bool) -> tf.Tensor:
     return import_tensorflow().concat([values, [last]], axis=0)[1:]
 
 
-def words_at_white_space(spaces: CodePointSet) -> Callable:
+def words_at_white_space(spaces: CodePointSet) -> Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
     """Words are separated by white space, which is dropped."""
 
     def find(points: tf.Tensor, begins_row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -79,7 +79,10 @@ def words_at_white_space(spaces: CodePointSet) -> Callable:
 
 
 def tokenize_distinct_words(
-    texts: tf.Tensor, find_words: Callable, encode_words: Callable, with_offsets: bool
+    texts: tf.Tensor,
+    find_words: Callable[[tf.Tensor, tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
+    encode_words: Callable[[tf.Tensor, bool], Tokens],
+    with_offsets: bool,
 ) -> Tokens:
     """Splits texts into words, encodes each distinct word once, and puts the tokens of all words together.
 

@@ -28,9 +28,11 @@ class EagerGraphs:
     def __init__(self) -> None:
         self._process = os.getpid()
         self._calls: dict[Hashable, Iterator[int]] = collections.defaultdict(lambda: itertools.count(1))
-        self._graphs: dict[Hashable, Callable | None] = {}
+        self._graphs: dict[Hashable, Callable[..., Any] | None] = {}
 
-    def run(self, function: Callable, owner: Any, choices: tuple[Hashable, ...], tensors: Sequence[Any]) -> Any:
+    def run(
+        self, function: Callable[..., Any], owner: Any, choices: tuple[Hashable, ...], tensors: Sequence[Any]
+    ) -> Any:
         """Returns `function(owner, *choices, *tensors)`, on the CPU.
 
         Args:
@@ -53,7 +55,9 @@ class EagerGraphs:
         with tf.device("CPU:0"):
             return function(owner, *choices, *tensors)
 
-    def _graph(self, function: Callable, owner: Any, choices: tuple, tensors: Sequence[Any]) -> Callable | None:
+    def _graph(
+        self, function: Callable[..., Any], owner: Any, choices: tuple[Hashable, ...], tensors: Sequence[Any]
+    ) -> Callable[..., Any] | None:
         """The graph of a call, or None if there were too few calls for one, or it has none."""
         if os.getpid() != self._process:
             raise RuntimeError(
@@ -70,7 +74,9 @@ class EagerGraphs:
         return self._graphs[key]
 
 
-def _make_graph(function: Callable, owner: Any, choices: tuple, tensors: Sequence[Any]) -> Callable | None:
+def _make_graph(
+    function: Callable[..., Any], owner: Any, choices: tuple[Hashable, ...], tensors: Sequence[Any]
+) -> Callable[..., Any] | None:
     tf = import_tensorflow()
     reference = weakref.ref(owner)
 

@@ -29,7 +29,7 @@ class KnownWords:
         with tf.init_scope(), tf.device("CPU:0"):
             keys = tf.constant(list(words), tf.string, shape=[len(words)])
             content = tf.lookup.KeyValueTensorInitializer(keys, np.asarray(ids, np.int32))
-            self.resource = tf.lookup.StaticHashTable(content, default_value=-1)
+            self.resource: Any = tf.lookup.StaticHashTable(content, default_value=-1)
 
     def tokenize(self, words: tf.Tensor, tokenize_others: Callable[[Any], Any]) -> tf.RaggedTensor:
         """Returns the tokens of each word.

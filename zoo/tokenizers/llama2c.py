@@ -17,7 +17,7 @@ _FIRST, _BYTES = ("<unk>", "<s>", "</s>"), 256
 _ROLES = {"start_token": "<s>", "end_token": "</s>", "unknown_token": "<unk>"}
 
 
-def load_llama2c_tokenizer(path: str | os.PathLike) -> SentencePieceTokenizer:
+def load_llama2c_tokenizer(path: str | os.PathLike[str]) -> SentencePieceTokenizer:
     """Returns the tokenizer in a file of llama2.c: its `tokenizer.bin`, or the SentencePiece model it was made of.
 
     Args:
@@ -46,7 +46,8 @@ def load_llama2c_tokenizer(path: str | os.PathLike) -> SentencePieceTokenizer:
 
 def _pieces(content: bytes) -> list[tuple[str, float]]:
     """Texts and scores of all tokens."""
-    pieces, place = [], 4  # the greatest length of a token comes first
+    pieces: list[tuple[str, float]] = []
+    place = 4  # the greatest length of a token comes first
     while place < len(content):
         number, text = len(pieces), None
         if place + _ENTRY.size <= len(content):

@@ -87,7 +87,11 @@ class MarianTokenizer(Tokenizer, kind="marian"):
 
     @classmethod
     def from_files(
-        cls, vocabulary: str | os.PathLike, source: str | os.PathLike, target: str | os.PathLike, **roles: str | None
+        cls,
+        vocabulary: str | os.PathLike[str],
+        source: str | os.PathLike[str],
+        target: str | os.PathLike[str],
+        **roles: str | None,
     ) -> MarianTokenizer:
         """Reads `vocab.json`, `source.spm` and `target.spm`.
 
@@ -110,7 +114,7 @@ class MarianTokenizer(Tokenizer, kind="marian"):
         return copy
 
     @property
-    def trackables(self) -> list:
+    def trackables(self) -> list[Any]:
         return [self._operations.resource, self._target_operations.resource, self._table]
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:

@@ -146,7 +146,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         self._adds_space = model.normalizer_spec.add_dummy_prefix
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike, **special_tokens: str | None) -> SentencePieceTokenizer:
+    def from_file(cls, path: str | os.PathLike[str], **special_tokens: str | None) -> SentencePieceTokenizer:
         """Reads a `*.model` file.
 
         Args:
@@ -225,7 +225,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         return self._proto
 
     @property
-    def trackables(self) -> list:
+    def trackables(self) -> list[Any]:
         return [self._model.resource] + ([] if self._words is None else [self._words.resource])
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:

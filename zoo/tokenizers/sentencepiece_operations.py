@@ -37,12 +37,12 @@ class SentencePieceOperations:
         proto = with_normalization(proto)
         name = f"sentencepiece_{hashlib.sha256(proto).hexdigest()}"
 
-        class SentencePieceModel(tf.saved_model.experimental.TrackableResource):
+        class SentencePieceModel(tf.saved_model.experimental.TrackableResource):  # type: ignore[name-defined]  # imported late
             def _create_resource(self) -> Any:
                 return operations.sentencepiece_op(model=proto, shared_name=name)
 
         with tf.init_scope():
-            self.resource = SentencePieceModel(device="CPU:0")
+            self.resource: Any = SentencePieceModel(device="CPU:0")
             try:
                 _ = self.resource.resource_handle  # reading it creates it
             except tf.errors.OpError as error:

@@ -61,7 +61,7 @@ class SentencePieceWords:
             is_token = np.flatnonzero(ids.row_lengths().numpy() == 1)
             first = ids.values.numpy()[ids.row_starts().numpy()[is_token]]
         self._known = KnownWords([texts[place].encode("utf-8") for place in is_token], first)
-        self.resource = self._known.resource
+        self.resource: Any = self._known.resource
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """`tf.string` `(batch,)` to ragged int32 ids `(batch, None)`."""

@@ -107,7 +107,7 @@ class SpecialTokenSplitter:
         limits = tf.where(is_special, starts + 1, tf.gather(row_splits, tf.minimum(ordinary_number + 1, last)))
         taken = tf.ragged.range(starts, limits, row_splits_dtype=tf.int64)
 
-        def gather(of_rest: tf.Tensor, of_special: tf.Tensor) -> tf.Tensor:
+        def gather(of_rest: Any, of_special: Any) -> Any:
             return tf.gather(tf.concat([of_rest, of_special], axis=0), taken.values)
 
         ids = tf.RaggedTensor.from_row_splits(

@@ -44,7 +44,7 @@ class StoredTokenizer:
     def _from_files(cls, files: dict[str, bytes], config: dict[str, Any]) -> StoredTokenizer:
         raise NotImplementedError
 
-    def save(self, directory: str | os.PathLike) -> None:
+    def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes `tokenizer.json` and the vocabulary files.
 
         An earlier tokenizer in the directory stays intact until the new one is complete, even after an interruption.
@@ -58,7 +58,7 @@ class StoredTokenizer:
         write_tokenizer(directory, self.kind, self._config(), self._files())
 
     @classmethod
-    def load(cls, directory: str | os.PathLike) -> StoredTokenizer:
+    def load(cls, directory: str | os.PathLike[str]) -> StoredTokenizer:
         """Reads a tokenizer that `save` wrote; `Tokenizer.load` reads every kind.
 
         Raises:

@@ -16,8 +16,8 @@ class TextReader:
 
     def __init__(self, texts: Iterable[str | bytes]) -> None:
         self.texts = texts
-        self.rows = 0
-        self.has_text = False
+        self.rows: int = 0
+        self.has_text: bool = False
         self.failure: BaseException | None = None
 
     def __iter__(self) -> Iterator[str]:

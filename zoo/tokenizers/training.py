@@ -117,7 +117,7 @@ def _train(
     trainer: Any,
     texts: Iterable[str | bytes],
     vocabulary_size: int,
-    needed: Sequence,
+    needed: Sequence[Any],
     prepare: Callable[[TextReader], Iterator[str]] = iter,
 ) -> None:
     if isinstance(texts, (str, bytes)):

@@ -42,13 +42,13 @@ class Vocabulary:
         self._vocabulary = list(vocabulary)
         check_tokens(self._vocabulary, "vocabulary")
         self._ids = {token: index for index, token in enumerate(self._vocabulary)}
-        self.vocabulary_size = len(self._vocabulary)
-        self.pad_id = self._special_id("pad_token", pad_token)
-        self.start_id = self._special_id("start_token", start_token)
-        self.end_id = self._special_id("end_token", end_token)
-        self.unknown_id = self._special_id("unknown_token", unknown_token)
-        self.mask_id = self._special_id("mask_token", mask_token)
-        self.chat_format = get_chat_format(chat_format)
+        self.vocabulary_size: int = len(self._vocabulary)
+        self.pad_id: int | None = self._special_id("pad_token", pad_token)
+        self.start_id: int | None = self._special_id("start_token", start_token)
+        self.end_id: int | None = self._special_id("end_token", end_token)
+        self.unknown_id: int | None = self._special_id("unknown_token", unknown_token)
+        self.mask_id: int | None = self._special_id("mask_token", mask_token)
+        self.chat_format: ChatFormat | None = get_chat_format(chat_format)
         control = () if self.chat_format is None else self.chat_format.special_tokens
         for token in control:
             if token not in self._ids:
@@ -63,7 +63,9 @@ class Vocabulary:
         silent = {self.pad_id, self.start_id, self.end_id, self.mask_id, *further} - {None}
         self._is_silent = np.zeros(self.vocabulary_size, dtype=bool)
         self._is_silent[sorted(silent)] = True
-        self.special_tokens = [self._vocabulary[index] for index in sorted(silent | {self.unknown_id} - {None})]
+        self.special_tokens: list[str] = [
+            self._vocabulary[index] for index in sorted(silent | {self.unknown_id} - {None})
+        ]
         self._further_special = [self._vocabulary[index] for index in sorted(further)]
         found = [*special_tokens, *added_tokens]
         if len(found) > MOST_FOUND:
@@ -72,7 +74,8 @@ class Vocabulary:
                 f"got {len(found)}."
             )
         self._added = {token: self._special_id("added_tokens", token) for token in added_tokens}
-        self.strip_left, self.strip_right = tuple(strip_left), tuple(strip_right)
+        self.strip_left: tuple[str, ...] = tuple(strip_left)
+        self.strip_right: tuple[str, ...] = tuple(strip_right)
         known = {*self._added, *self.special_tokens}
         for role, tokens in (("strip_left", strip_left), ("strip_right", strip_right)):
             for token in tokens:

@@ -27,7 +27,7 @@ def in_order_of_ids(ids: Mapping[str, int], name: str = "vocabulary") -> list[st
     return tokens
 
 
-def read_vocabulary(content: bytes, source: str | os.PathLike) -> dict[str, int]:
+def read_vocabulary(content: bytes, source: str | os.PathLike[str]) -> dict[str, int]:
     """Returns the ids of the tokens that a `vocab.json` holds.
 
     Args:
@@ -42,7 +42,7 @@ def read_vocabulary(content: bytes, source: str | os.PathLike) -> dict[str, int]
     return vocabulary
 
 
-def read_tokens(content: bytes, source: str | os.PathLike) -> list[str]:
+def read_tokens(content: bytes, source: str | os.PathLike[str]) -> list[str]:
     """Returns the tokens that a `vocab.txt` holds, one per line.
 
     Args:
@@ -55,7 +55,7 @@ def read_tokens(content: bytes, source: str | os.PathLike) -> list[str]:
     return [line.removesuffix("\r") for line in _lines(content, source)]
 
 
-def read_merges(content: bytes, source: str | os.PathLike) -> list[tuple[str, str]]:
+def read_merges(content: bytes, source: str | os.PathLike[str]) -> list[tuple[str, str]]:
     """Returns the pairs of tokens that a `merges.txt` holds, the first merged first.
 
     Args:
@@ -76,7 +76,7 @@ def read_merges(content: bytes, source: str | os.PathLike) -> list[tuple[str, st
     return merges
 
 
-def _lines(content: bytes, source: str | os.PathLike) -> list[str]:
+def _lines(content: bytes, source: str | os.PathLike[str]) -> list[str]:
     try:
         lines = content.decode("utf-8").split("\n")  # splitlines would split at characters that are tokens
     except UnicodeDecodeError as error:

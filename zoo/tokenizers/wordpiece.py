@@ -129,7 +129,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         self._texts = _decoded_texts(self._vocabulary)
 
     @classmethod
-    def from_file(cls, path: str | os.PathLike, *, lowercase: bool, **options: Any) -> WordPieceTokenizer:
+    def from_file(cls, path: str | os.PathLike[str], *, lowercase: bool, **options: Any) -> WordPieceTokenizer:
         """Reads a `vocab.txt`: one token per line, its id is the number of the line, from 0.
 
         Args:

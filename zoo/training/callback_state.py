@@ -52,7 +52,7 @@ def check_callback(callback: keras.callbacks.Callback) -> None:
         )
 
 
-def get_callback_state(callback: keras.callbacks.Callback) -> dict:
+def get_callback_state(callback: keras.callbacks.Callback) -> dict[str, Any]:
     """Returns the state of a callback: numbers, strings, None, arrays, and lists and dicts of them.
 
     Args:
@@ -71,7 +71,7 @@ def get_callback_state(callback: keras.callbacks.Callback) -> dict:
     return state
 
 
-def set_callback_state(callback: keras.callbacks.Callback, state: dict) -> None:
+def set_callback_state(callback: keras.callbacks.Callback, state: dict[str, Any]) -> None:
     """Puts a state back. The file of a `CSVLogger` is cut to its former length, which removes the rows of lost epochs.
 
     Args:

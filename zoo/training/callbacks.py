@@ -75,7 +75,7 @@ class SampleOutputs(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self.make_samples = make_samples
-        self.directory = None if directory is None else Path(directory)
+        self.directory: Path | None = None if directory is None else Path(directory)
         self.show = show
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

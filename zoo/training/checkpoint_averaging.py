@@ -48,7 +48,7 @@ class CheckpointAveraging(keras.callbacks.Callback):
             raise ValueError(f"keep must be at least 1, got {keep}.")
         if every_steps is not None and every_steps < 1:
             raise ValueError(f"every_steps must be at least 1, or None, got {every_steps}.")
-        self.directory = Path(directory)
+        self.directory: Path = Path(directory)
         self.keep = keep
         self.every_steps = every_steps
 

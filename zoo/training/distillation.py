@@ -97,7 +97,7 @@ class HiddenCosine(keras.losses.Loss):
         return {**super().get_config(), "dtype": self.dtype}
 
 
-def _no_gradients() -> contextlib.AbstractContextManager:
+def _no_gradients() -> contextlib.AbstractContextManager[Any]:
     """In which PyTorch keeps nothing for gradients; other backends see that there are none."""
     if keras.backend.backend() != "torch":
         return contextlib.nullcontext()
@@ -170,7 +170,7 @@ class Distiller(TaskModel):
         self._teacher = lambda: teacher
         self._weights_of_losses = {"soft": float(soft), "hard": float(hard), "cosine": float(cosine)}
         self._soft_targets, self._hidden_cosine = SoftTargets(temperature), HiddenCosine()
-        self.means = [
+        self.means: list[keras.metrics.Metric] = [
             keras.metrics.Mean(name=f"{name}_loss") for name, weight in self._weights_of_losses.items() if weight
         ]
         self.built = True
@@ -229,7 +229,7 @@ class Distiller(TaskModel):
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         return super().compute_metrics(x, y, y_pred["logits"], sample_weight)
 
-    def save_to_preset(self, directory: str | os.PathLike) -> None:
+    def save_to_preset(self, directory: str | os.PathLike[str]) -> None:
         """Writes the student, see `Task.save_to_preset`.
 
         Args:

@@ -36,7 +36,7 @@ class PreferenceLoss(keras.losses.Loss):
         if not beta > 0:
             raise ValueError(f"beta must be above 0, got {beta!r}.")
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-        self.beta = float(beta)
+        self.beta: float = float(beta)
 
     def rewards(self, y_true: Any, y_pred: Any) -> Any:
         """Returns the implicit rewards of the chosen and the rejected reply, float32 `(batch, 2)`.

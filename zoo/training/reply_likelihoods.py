@@ -48,7 +48,7 @@ class ReplyLikelihoods(TaskModel):
         counts = ops.sum(weights, axis=-1)
         return ops.reshape(ops.stack([sums, counts], axis=-1), (-1, shape[1], 2))
 
-    def save_to_preset(self, directory: str | os.PathLike) -> None:
+    def save_to_preset(self, directory: str | os.PathLike[str]) -> None:
         """Writes the language model, see `Task.save_to_preset`.
 
         Args:

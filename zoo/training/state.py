@@ -101,13 +101,13 @@ class TrainingState(keras.callbacks.Callback):
             raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
         for callback in callbacks:
             check_callback(callback)
-        self.directory = Path(directory)
+        self.directory: Path = Path(directory)
         self.data = data
-        self.callbacks = list(callbacks)
+        self.callbacks: list[keras.callbacks.Callback] = list(callbacks)
         self.save_every = save_every
         self.monitor = monitor
         self.mode = mode
-        self.best_weights_path = self.directory / "best.safetensors"
+        self.best_weights_path: Path = self.directory / "best.safetensors"
         self._folder = StateFolder(self.directory, keep)
         self._found = self._folder.latest()
         if self._found is not None:
@@ -265,7 +265,7 @@ class TrainingState(keras.callbacks.Callback):
             metadata = {"epoch": str(epoch), "monitor": self.monitor, "value": repr(value)}
             save_weights(self.best_weights_path, self.model, metadata)
 
-    def _history(self, logs: dict, epoch_ended: bool) -> dict[str, list[float]]:
+    def _history(self, logs: dict[str, Any], epoch_ended: bool) -> dict[str, list[float]]:
         """History up to now. Keras' own `History` comes after this callback and lacks the epoch that ends."""
         history = self.model.history
         values = {name: list(values) for name, values in history.history.items()}

@@ -54,7 +54,7 @@ class StateFolder:
     def __init__(self, directory: str | Path, keep: int = 1) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1, got {keep}.")
-        self.directory = Path(directory)
+        self.directory: Path = Path(directory)
         self.keep = keep
         with first_process_first("training states"):
             self.directory.mkdir(parents=True, exist_ok=True)

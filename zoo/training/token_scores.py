@@ -1,11 +1,13 @@
 """Scores of tokens, which losses and metrics take in place of logits."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import keras
 
+T = TypeVar("T", bound=type)
 
-def _taken_apart_by_jax(kind: type) -> type:
+
+def _taken_apart_by_jax(kind: T) -> T:
     """Lets JAX see the tensors of a class; to Keras it is one thing, as logits are."""
     if keras.backend.backend() == "jax":
         import jax
@@ -41,7 +43,9 @@ class TokenScores:
     __slots__ = ("hits", "log_likelihoods", "total")
 
     def __init__(self, total: Any, log_likelihoods: Any, hits: Any = None) -> None:
-        self.total, self.log_likelihoods, self.hits = total, log_likelihoods, hits
+        self.total: Any = total
+        self.log_likelihoods: Any = log_likelihoods
+        self.hits: Any = hits
 
 
 class Scoring(NamedTuple):

@@ -104,7 +104,7 @@ def score_in_pieces(
     return TokenScores(total, *(ops.reshape(scores, shape) for scores in values))
 
 
-def _in_parts(function: Callable, tokens: list[Any], parts: int) -> tuple[list[Any], list[Any]]:
+def _in_parts(function: Callable[..., Any], tokens: list[Any], parts: int) -> tuple[list[Any], list[Any]]:
     """Calls a function with the tokens of each part of the batch, which are on devices of their own.
 
     Pieces then have tokens of one part, and each device adds up its own sums; these are added up once, at the end. One
@@ -218,7 +218,7 @@ def _with_gradients(total: Any, tensors: list[Any], gradients: list[Any], factor
     """`total`, whose gradients by the tensors are those given times a factor."""
 
     @ops.custom_gradient
-    def attach(*tensors: Any) -> tuple[Any, Callable]:
+    def attach(*tensors: Any) -> tuple[Any, Callable[..., Any]]:
         def gradient(*arguments: Any, upstream: Any = None) -> Any:
             upstream = factor * (arguments[0] if upstream is None else upstream)
             scaled = [

@@ -87,7 +87,7 @@ def banded_attention(
     bias: Any = None,
     soft_cap: float | None = None,
     sinks: Any = None,
-    dropout: Callable | None = None,
+    dropout: Callable[[Any], Any] | None = None,
     weighting: Any = None,
 ) -> Any:
     """Attention with a window or in blocks, in O(length * window) time and memory.

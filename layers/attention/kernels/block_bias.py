@@ -19,8 +19,10 @@ class MatrixBias:
 
     def __init__(self, grid: BlockGrid, bias: Any) -> None:
         self.grid = grid
-        self.lengths = ops.shape(bias)[2:]
+        self.lengths: Any = ops.shape(bias)[2:]
         # an axis of size 1 is not cut into blocks
+        self.per_query: bool
+        self.per_key: bool
         self.per_query, self.per_key = (size != 1 for size in bias.shape[2:])
         if self.per_query:
             bias = pad_axis(bias, 2, grid.query_blocks * grid.query_block - grid.query_length)
@@ -76,10 +78,10 @@ class DistanceBias:
 
     def __init__(self, grid: BlockGrid, bias: Any) -> None:
         self.grid = grid
-        self.size = ops.shape(bias)[2]
-        self.front = grid.query_blocks * grid.query_block - grid.query_length
+        self.size: Any = ops.shape(bias)[2]
+        self.front: Any = grid.query_blocks * grid.query_block - grid.query_length
         bias = pad_axis(bias, 2, self.front, front=True)
-        self.bias = pad_axis(bias, 2, grid.key_blocks * grid.key_block - grid.key_length)
+        self.bias: Any = pad_axis(bias, 2, grid.key_blocks * grid.key_block - grid.key_length)
 
     def block(self, i: Any, j: Any) -> Any:
         """As `MatrixBias.block`."""

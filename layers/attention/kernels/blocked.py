@@ -85,7 +85,7 @@ def blocked_attention(
     block_mask = BlockMask(mask, grid)
 
     @ops.custom_gradient
-    def attention(*tensors: Any) -> tuple[Any, Callable]:
+    def attention(*tensors: Any) -> tuple[Any, Callable[..., tuple[Any, ...]]]:
         extras = dict(zip(names, tensors[3:], strict=True))
         if "bias" in extras:
             extras["bias"] = make_bias(grid, extras["bias"])
@@ -182,19 +182,19 @@ class _Problem:
         grid = self.grid
         block = (grid.batch, grid.key_value_heads, grid.rows)
 
-        def outer(i: Any, outputs: Any, log_sums: Any) -> tuple:
+        def outer(i: Any, outputs: Any, log_sums: Any) -> tuple[Any, ...]:
             first, last = self.mask.key_range(i)
 
-            def inner(step: Any, sums: Any, totals: Any, reference: Any, all_seen: Any) -> tuple:
+            def inner(step: Any, sums: Any, totals: Any, reference: Any, all_seen: Any) -> tuple[Any, ...]:
                 j = last - 1 - step if self.mask.descending else first + step
                 safe = _replace_unseen(reference)
 
-                def keep_reference() -> tuple:
+                def keep_reference() -> tuple[Any, ...]:
                     scores, _ = self.scores(i, j)
                     weights = ops.exp(scores - safe)
                     return sums + ops.matmul(weights, self.value[j]), totals + _sum(weights)
 
-                def new_reference() -> tuple:
+                def new_reference() -> tuple[Any, ...]:
                     scores, _ = self.scores(i, j)
                     highest = ops.maximum(reference, ops.max(scores, axis=-1, keepdims=True))
                     new_safe = _replace_unseen(highest)
@@ -254,13 +254,15 @@ class _Problem:
         means = _sum(outputs * output_gradients)
         bias_gradient = () if self.bias is None else (ops.zeros_like(self.bias.bias),)
 
-        def outer(i: Any, query_gradients: Any, key_gradients: Any, value_gradients: Any, *bias_gradient: Any) -> tuple:
+        def outer(
+            i: Any, query_gradients: Any, key_gradients: Any, value_gradients: Any, *bias_gradient: Any
+        ) -> tuple[Any, ...]:
             query_rows = self.query[i]
             first, last = self.mask.key_range(i)
 
             def inner(
                 j: Any, row_gradients: Any, key_gradients: Any, value_gradients: Any, *bias_gradient: Any
-            ) -> tuple:
+            ) -> tuple[Any, ...]:
                 scores, tanh = self.scores(i, j)
                 weights = ops.exp(scores - log_sums[i])
                 weight_gradients = ops.einsum("bkrd,bkcd->bkrc", output_gradients[i], self.value[j])

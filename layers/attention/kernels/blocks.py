@@ -111,14 +111,14 @@ class BlockMask:
     def __init__(self, mask: AttentionMask | None, grid: BlockGrid) -> None:
         self.grid = grid
         mask = AttentionMask() if mask is None else mask
-        self.key_padding_mask = mask.key_padding_mask
+        self.key_padding_mask: Any = mask.key_padding_mask
         more_queries = grid.query_blocks * grid.query_block - grid.query_length
         more_keys = grid.key_blocks * grid.key_block - grid.key_length
-        self.pads_keys = not (isinstance(more_keys, int) and more_keys == 0)
-        self.mask = dataclasses.replace(mask, key_padding_mask=None).padded(more_queries, more_keys)
+        self.pads_keys: bool = not (isinstance(more_keys, int) and more_keys == 0)
+        self.mask: AttentionMask = dataclasses.replace(mask, key_padding_mask=None).padded(more_queries, more_keys)
         others = self.mask.query_segment_ids is not None or self.mask.allowed is not None
-        self.order_alone = self.mask.bounded_by_index and not others
-        self.hides = self.mask.uses_order or others
+        self.order_alone: bool = self.mask.bounded_by_index and not others
+        self.hides: bool = self.mask.uses_order or others
 
     @property
     def descending(self) -> bool:

@@ -31,7 +31,7 @@ def plain_attention(
     bias: Any = None,
     soft_cap: float | None = None,
     sinks: Any = None,
-    dropout: Callable | None = None,
+    dropout: Callable[[Any], Any] | None = None,
     weighting: Any = None,
     return_weights: bool = False,
 ) -> Any:
@@ -73,7 +73,7 @@ def is_staircase(mask: AttentionMask | None, query_length: Any, key_length: Any)
     return mask is not None and mask.causal and mask.bounded_by_index and both_known and query_length == key_length
 
 
-def run_ends(query: Any, key: Any, mask: AttentionMask | None) -> list:
+def run_ends(query: Any, key: Any, mask: AttentionMask | None) -> list[Any]:
     """Returns the end of each run of queries: the index after its last query.
 
     Args:
@@ -104,7 +104,7 @@ def _attend_rows(
     bias: Any,
     soft_cap: float | None,
     sinks: Any,
-    dropout: Callable | None,
+    dropout: Callable[[Any], Any] | None,
     weighting: Any,
     return_weights: bool = False,
 ) -> Any:
@@ -149,7 +149,9 @@ def _attend_rows(
     return (output, ops.cast(weights, value.dtype)) if return_weights else output
 
 
-def mean_of_values(weights: Any, value: Any, dropout: Callable | None, product: Callable) -> Any:
+def mean_of_values(
+    weights: Any, value: Any, dropout: Callable[[Any], Any] | None, product: Callable[[Any, Any], Any]
+) -> Any:
     """Returns the weighted sum of values, computed in float32 whatever their type.
 
     Processors without instructions for half precision also accumulate in half precision. With TensorFlow on such a CPU,

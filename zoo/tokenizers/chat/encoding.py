@@ -127,7 +127,7 @@ def _joined(tokenizer: Any, pieces: Pieces, learned: bool) -> ChatTokens:
         flags = _learned(pieces, places, number, dropped, ids.with_values(begins), ids.with_values(stops))
     follows = tf.cast(control >= 0, tf.int64)
 
-    def by_rows(values: Any, behind: Any) -> tf.RaggedTensor:
+    def by_rows(values: Any, behind: Any) -> Any:
         behind = tf.RaggedTensor.from_row_lengths(tf.boolean_mask(behind, control >= 0), follows, validate=False)
         joined = tf.concat([values, behind], axis=1)
         splits = tf.concat([[0], tf.cumsum(texts_of_rows)], axis=0)

@@ -22,7 +22,7 @@ SECONDS, _MEMORY, MOST_CHARACTERS = 5, 256 * 2**20, 2**20
 class Generation(Extension):
     """`{% generation %}`, which says what an assistant wrote: here its content as it is."""
 
-    tags = {"generation"}
+    tags: set[str] = {"generation"}
 
     def parse(self, parser: Any) -> Any:
         next(parser.stream)

@@ -197,7 +197,7 @@ def as_ragged(conversations: Sequence[Sequence[Message]]) -> tuple[tf.RaggedTens
     flat = [message for messages in conversations for message in messages]
     lengths = tf.constant([len(messages) for messages in conversations], tf.int64, [len(conversations)])
 
-    def column(key: str) -> tf.RaggedTensor:
+    def column(key: str) -> Any:
         values = tf.constant([message[key].encode() for message in flat], tf.string, [len(flat)])
         return tf.RaggedTensor.from_row_lengths(values, lengths)
 

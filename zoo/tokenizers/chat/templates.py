@@ -90,7 +90,7 @@ class Renderings:
         forms = {part.split(DATE_ENDS)[0] for text in written for part in text.split(DATE_BEGINS)[1:]}
         if len(forms) > 1 or (forms and any(DATE in text for text in written)):
             raise ValueError(f"it writes dates in several forms, {sorted(forms)[:5]}")
-        self.date = next(iter(forms), None)
+        self.date: str | None = next(iter(forms), None)
         if self.date is not None:
             marked = f"{DATE_BEGINS}{self.date}{DATE_ENDS}"
             self._texts = {name: text and text.replace(marked, DATE) for name, text in self._texts.items()}

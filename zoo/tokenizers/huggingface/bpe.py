@@ -57,7 +57,7 @@ def _merges(model: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _byte_level(
-    content: TokenizerJson, model: dict, splitters: list[dict], roles: dict[str, str]
+    content: TokenizerJson, model: dict[str, Any], splitters: list[dict[str, Any]], roles: dict[str, str]
 ) -> ByteLevelBPETokenizer:
     if model.get("byte_fallback"):
         raise refuse("model.byte_fallback", True, "do it without ByteLevel")
@@ -114,7 +114,7 @@ def _pattern_name(splitter: dict[str, Any]) -> str:
 
 
 def _with_byte_fallback(
-    content: TokenizerJson, model: dict, splitters: list[dict], roles: dict[str, str]
+    content: TokenizerJson, model: dict[str, Any], splitters: list[dict[str, Any]], roles: dict[str, str]
 ) -> SentencePieceTokenizer:
     """Llama 2, Mistral, Gemma: the space is a character, and the whole text is merged at once."""
     adds_space, scheme = False, None

@@ -29,7 +29,7 @@ _MOST_SENTINELS = 5000  # T5 has 100
 _SHIFTED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Barthez", "XLNet", "Pegasus", "Reformer", "BigBird")
 
 
-def load_huggingface(path: str | os.PathLike, **roles: str | None) -> Tokenizer:
+def load_huggingface(path: str | os.PathLike[str], **roles: str | None) -> Tokenizer:
     """Reads a tokenizer from the files of a Hugging Face model.
 
     Looks for `tokenizer.json`, Marian's `source.spm` and `target.spm`, a SentencePiece `*.model`, `vocab.json` with
@@ -75,7 +75,7 @@ def _load(path: Path, roles: dict[str, str | None]) -> tuple[Path, Tokenizer]:
     # what does not fit may be said in any of these
     others = [name for name in _CONFIG_FILES if (directory / name).is_file()]
 
-    def named(file: Path) -> AbstractContextManager:
+    def named(file: Path) -> AbstractContextManager[None]:
         return naming(", ".join([str(file), *others]))
 
     json_file = path if path.is_file() else directory / "tokenizer.json"

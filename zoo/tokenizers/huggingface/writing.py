@@ -25,7 +25,7 @@ _NAMES = {"pad": "pad", "unk": "unknown", "mask": "mask"}
 
 def save_huggingface(
     tokenizer: Tokenizer,
-    directory: str | os.PathLike,
+    directory: str | os.PathLike[str],
     *,
     before: Sequence[str] = (),
     after: Sequence[str] = (),
