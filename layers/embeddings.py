@@ -184,7 +184,7 @@ class TokenEmbedding(keras.layers.Layer):
         """
 
         @ops.custom_gradient
-        def scores(vectors: Any) -> tuple[Any, Callable]:
+        def scores(vectors: Any) -> tuple[Any, Callable[..., Any]]:
             def gradient(*arguments: Any, upstream: Any = None) -> Any:
                 upstream = arguments[0] if upstream is None else upstream
                 rows = self.look_up(ops.arange(self.vocabulary_size))

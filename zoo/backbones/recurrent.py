@@ -242,6 +242,8 @@ class RecurrentSeq2Seq(Backbone):
     def advance(
         self, token_ids: Any, index: Any, state: dict[str, Any], constants: dict[str, Any], count: Any = None
     ) -> tuple[Any, dict[str, Any]]:
+        if count is not None:
+            raise ValueError("count must be None for a recurrent model, whose rows share one index.")
         constants = dict(constants)
         start = constants.pop("start", None)
         embedded = self.target_embedding(token_ids)

@@ -47,22 +47,36 @@ def is_token_level(text: Any) -> bool:
     return isinstance(text, Mapping) and any(str(name).endswith("token_ids") for name in text)
 
 
-def row_of_ids(inputs: Mapping[str, Any]) -> Row:
+def row_of_ids(inputs: Mapping[str, Any], names: Sequence[str], vocabulary_size: int, max_length: int) -> Row:
     """Returns the row of token-level inputs.
 
     Args:
         inputs: As for a call of the task, `(1, length)`; masks that are left out are true.
+        names: Names of the inputs that a call needs.
+        vocabulary_size: Number of token ids of the model.
+        max_length: Number of tokens that the model takes.
 
     Raises:
-        ValueError: If there is not exactly one row with at least one token.
+        ValueError: If there is not exactly one row with at least one token, or the model does not take these ids.
     """
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     for name, value in arrays.items():
         if value.ndim != 2 or len(value) != 1:
             raise ValueError(f"text[{name!r}] must have the shape (1, length), got {value.shape}.")
+    for name in [name for name in names if name.endswith("token_ids")]:
+        if name not in arrays:
+            raise ValueError(f"text must have {name}, got {', '.join(sorted(arrays))}.")
     for name in [name for name in arrays if name.endswith("token_ids")]:
         arrays.setdefault(name.replace("token_ids", "padding_mask"), np.ones(arrays[name].shape, bool))
-    return without_padding(arrays)
+    row = without_padding(arrays)
+    for name in [name for name in arrays if name.endswith("token_ids")]:
+        ids = row.inputs[name][0]
+        if len(ids) > max_length:
+            raise ValueError(f"text[{name!r}] must have at most {max_length} tokens, got {len(ids)}.")
+        outside = ids[(ids < 0) | (ids >= vocabulary_size)]
+        if len(outside):
+            raise ValueError(f"text[{name!r}] must have ids from 0 to {vocabulary_size - 1}, got {outside[0]}.")
+    return row
 
 
 def row_of_text(preprocessor: Any, text: Any) -> Row:

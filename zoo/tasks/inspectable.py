@@ -61,7 +61,10 @@ class InspectableModel(TextModel):
         """
         if target is not None:
             raise ValueError(f"target must be None for a {type(self).__name__}, got {target!r}.")
-        return row_of_ids(text) if is_token_level(text) else row_of_text(self.preprocessor, text)
+        if not is_token_level(text):
+            return row_of_text(self.preprocessor, text)
+        config = self.backbone.config
+        return row_of_ids(text, self.input_names, config.vocabulary_size, config.max_length)
 
     def backbone_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the inputs of the backbone, from the inputs of a call.

@@ -177,6 +177,21 @@ def test_padding_is_left_out():
         task.inspect({"token_ids": IDS, "padding_mask": np.ones((1, 4), bool)})
 
 
+def test_ids_that_the_model_does_not_take():
+    task = make("causal")
+    with pytest.raises(ValueError, match="text must have token_ids, got encoder_padding_mask, encoder_token_ids"):
+        task.inspect({"encoder_token_ids": IDS, "encoder_padding_mask": IDS > 0})
+    for wrong in (-1, VOCABULARY):
+        with pytest.raises(ValueError, match=rf"text\['token_ids'\] must have ids from 0 to {VOCABULARY - 1}, got {wrong}"):
+            task.inspect({"token_ids": np.array([[3, wrong]])})
+    longest = task.backbone.config.max_length
+    with pytest.raises(ValueError, match=rf"text\['token_ids'\] must have at most {longest} tokens, got {longest + 1}"):
+        task.inspect({"token_ids": np.ones((1, longest + 1), int)})
+    # padding is not read
+    padded = np.array([[3, 4, -1]])
+    assert task.inspect({"token_ids": padded, "padding_mask": padded >= 0}, gradients=False).tokens == ("3", "4")
+
+
 def test_positions_of_tokens_are_no_places():
     task = make("seq2seq")
     numbers = {"encoder_positions": np.arange(6)[None], "decoder_positions": np.array([[0, 1, 2, 0]])}
