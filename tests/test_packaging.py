@@ -260,6 +260,13 @@ def test_without_the_extra_of_recipes(tmp_path):
     assert "multi30k_tiny" in output_of("configs", folder=tmp_path, code=command)
     result = run(folder=tmp_path, code=blocked + "import recipes.tag")
     assert result.stderr.strip().splitlines()[-1] == f"recipes.command.extras.MissingExtraError: {said}"
+    command = (
+        blocked
+        + "sys.argv = sys.argv[1:]\nimport runpy\nrunpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+    )
+    for recipe in ("translate", "serve"):
+        result = run(f"recipes.{recipe}", folder=tmp_path, code=command)
+        assert (result.returncode, result.stderr) == (2, f"recipes.{recipe}: error: {said}\n")
 
 
 def test_without_the_extra_of_serving(tmp_path):

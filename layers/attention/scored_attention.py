@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.attention.kernels.plain import mean_of_values, to_float32
+from layers.attention.kernels.plain import mean_of_values, softmax, to_float32
 from layers.attention.masks import both
 from layers.keras_internals import mask_of
 
@@ -154,7 +154,7 @@ def _as_axis(mask: Any, axis: int) -> Any:
 
 def _masked_softmax(scores: Any, mask: Any) -> Any:
     if mask is None:
-        return ops.softmax(scores, axis=-1)
+        return softmax(scores)
     # finite, so that a row without any key has no NaN, neither here nor in its gradient
-    weights = ops.softmax(ops.where(mask, scores, ops.cast(-1e30, scores.dtype)), axis=-1)
+    weights = softmax(ops.where(mask, scores, ops.cast(-1e30, scores.dtype)))
     return ops.where(mask, weights, ops.cast(0.0, scores.dtype))

@@ -12,7 +12,7 @@ from typing import Any
 from keras import ops
 
 from layers.attention.kernels.bias import bias_by_distance, toeplitz
-from layers.attention.kernels.plain import mean_of_values, penalty, softmax_with_sinks, to_float32
+from layers.attention.kernels.plain import mean_of_values, penalty, softmax, softmax_with_sinks, to_float32
 from layers.attention.masks import AttentionMask
 from layers.attention.runs import larger, pad_axis, smaller
 
@@ -135,7 +135,7 @@ def banded_attention(
         weights = weighting.normalize(scores, visible)
         weights = ops.where(visible, weights, ops.cast(0, weights.dtype))
     elif sinks is None:
-        weights = ops.softmax(scores, axis=-1)
+        weights = softmax(scores)
     else:
         sinks = ops.broadcast_to(ops.reshape(sinks, (key_value_heads, groups, 1)), (key_value_heads, groups, chunk))
         weights = softmax_with_sinks(scores, ops.reshape(sinks, (1, key_value_heads, 1, groups * chunk, 1)))

@@ -138,7 +138,7 @@ def _attend_rows(
     if sinks is not None:
         weights = softmax_with_sinks(scores, ops.reshape(sinks, (1, -1, 1, 1)))
     else:
-        weights = ops.softmax(scores, axis=-1)
+        weights = softmax(scores)
         if visible is not None and not mask.sees_something(query_start + query_length, key_length):
             sees = ops.any(visible, axis=-1, keepdims=True)
     if sees is not None and return_weights:
@@ -172,6 +172,18 @@ def penalty(visible: Any, dtype: str) -> Any:
     """Returns what to subtract from scores to hide keys: 0 for visible keys, else more than any score."""
     # broadcasting a small operand costs less than a `where` over all scores
     return ops.where(visible, ops.cast(0, dtype), ops.cast(-HIDDEN, dtype))
+
+
+def softmax(scores: Any) -> Any:
+    """Returns the softmax over the last axis, the keys.
+
+    Keras warns of an axis of size 1. Here it is a text of one token, which attends to itself.
+
+    Args:
+        scores: Scores, with keys along the last axis.
+    """
+    # 1, with a gradient of 0, and NaN where the softmax is NaN
+    return ops.exp(scores - scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
 
 
 def softmax_with_sinks(scores: Any, sinks: Any) -> Any:

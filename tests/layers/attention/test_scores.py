@@ -279,3 +279,13 @@ def test_softmax_in_float32_under_half_precision():
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call(np.ones((2, 3, 6), "float32"), np.ones((2, 5, 6), "float32"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_single_key_gives_no_warning(kind, inputs):
+    queries, keys, values, _ = inputs
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        context, weights = make(kind)(queries, keys[:, :1], values[:, :1])
+    np.testing.assert_array_equal(weights, np.ones((3, 5, 1)))
+    np.testing.assert_allclose(context, np.repeat(values[:, :1], 5, axis=1), rtol=1e-6)

@@ -1,6 +1,7 @@
 """Every path of attention against the definition, for every mask and option."""
 
 import itertools
+import warnings
 
 import keras
 import numpy as np
@@ -302,3 +303,14 @@ def test_unknown_batch_and_lengths(kernels, short_pieces, path, mask):
         )
         output = function(*tensors, padding[:batch, :length])
         np.testing.assert_allclose(output, kernels.formula(*tensors, visible, scale=0.4)[0], **TOLERANCE)
+
+
+@pytest.mark.parametrize("path", ["plain", "banded"])
+def test_a_single_key(path):
+    """A text of one token attends to itself. Keras would warn of an axis of size 1."""
+    query, key, value = (np.random.default_rng(part).normal(size=(2, 4, 1, 8)).astype("float32") for part in range(3))
+    mask = AttentionMask(window=(0, 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        output = attend(*map(ops.convert_to_tensor, (query, key, value)), mask=mask, scale=1.0, path=path)
+    np.testing.assert_array_equal(output, value)
