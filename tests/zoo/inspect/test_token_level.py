@@ -182,7 +182,7 @@ def test_ids_that_the_model_does_not_take():
     with pytest.raises(ValueError, match="text must have token_ids, got encoder_padding_mask, encoder_token_ids"):
         task.inspect({"encoder_token_ids": IDS, "encoder_padding_mask": IDS > 0})
     for wrong in (-1, VOCABULARY):
-        with pytest.raises(ValueError, match=rf"text\['token_ids'\] must have ids from 0 to {VOCABULARY - 1}, got {wrong}"):
+        with pytest.raises(ValueError, match=rf"\['token_ids'\] must have ids from 0 to {VOCABULARY - 1}, got {wrong}"):
             task.inspect({"token_ids": np.array([[3, wrong]])})
     longest = task.backbone.config.max_length
     with pytest.raises(ValueError, match=rf"text\['token_ids'\] must have at most {longest} tokens, got {longest + 1}"):
