@@ -11,6 +11,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
 from recipes.common.output_file import check_output_file
@@ -50,6 +51,8 @@ def main(config: InspectConfig) -> Path:
         raise ConfigError("text must hold one message with chat true, got 2 texts")
     check_output_file(config.output, ".html")
     task = load_task(config.model, config.task)
+    if len(config.text) > 1 and isinstance(task, zoo.Seq2SeqLM):
+        raise ConfigError("text must hold one source for a Seq2SeqLM, got 2 texts; target takes the target text")
     text: Any = config.text[0] if len(config.text) == 1 else tuple(config.text)
     if config.chat:
         text = [{"role": "user", "content": text}]

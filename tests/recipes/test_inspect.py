@@ -34,6 +34,8 @@ def test_a_page_of_a_saved_model(saved, trained, tmp_path, capsys):
     options = ("--gradients", "false", "--output", str(tmp_path / "copy.html"))
     run(str(tmp_path / "copies"), "--text", "alpha beta", "--target", "beta", *options)
     assert '"task":"Seq2SeqLM"' in (tmp_path / "copy.html").read_text()
+    with pytest.raises(ConfigError, match="one source for a Seq2SeqLM, got 2 texts; target takes the target text"):
+        run(str(tmp_path / "copies"), "--text", "alpha beta", "beta", *options)
 
 
 def test_mistakes(saved, tmp_path):
