@@ -322,9 +322,10 @@ def test_legends(open_page, both):
     page.get_by_role("combobox", name="Show").select_option("norms-source")
     assert legend.text_content().startswith("The Euclidean norm")
     page.get_by_role("radio", name="Matrix").check()
-    assert "the step at which" not in legend.text_content()
-    page.get_by_role("combobox", name="Attention").select_option("cross")
+    # a page opens with the attention between the texts
     assert "the step at which the decoder has to write it" in legend.text_content()
+    page.get_by_role("combobox", name="Attention").select_option("attention")
+    assert "the step at which" not in legend.text_content()
     assert "␣ is a space, ⏎ a line break, ∅ a token without text." in page.locator("main > .hint").first.text_content()
 
 
@@ -402,7 +403,7 @@ def test_address(open_page, both):
     # what there is not becomes what there is
     page.evaluate("location.hash = 'view=nothing&kind=none&layer=99&head=-5&token=77'")
     wait_until(lambda: page.get_by_role("radio", name="Lines").is_checked())
-    check_table(page, both.attention[2].mean(axis=0), TOKENS, TOKENS)
+    check_table(page, both.cross_attention[2].mean(axis=0), both.targets, SOURCE)
 
 
 def test_texts_stay_texts(open_page, both):

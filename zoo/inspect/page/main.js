@@ -36,15 +36,15 @@ async function load() {
   return data;
 }
 
-// The kinds of attention that there are: name, tokens that attend, tokens attended to, weights, and whether heads count.
+// The kinds of attention that there are, the one that the page opens with first: name, tokens that attend, tokens attended to, weights, and whether heads count.
 function kindsOf({ weights, stacks, decisions }) {
   const own = stacks.attention.tokens, source = stacks.source?.tokens;
   const targets = decisions?.targets.length === own.length && decisions.targets.every((target) => target !== null);
   const written = targets ? decisions.targets : own;
   const kinds = {
-    attention: [source ? "Self-attention of the decoder" : "Self-attention", own, own, weights.attention, true],
     cross: ["Cross-attention", written, source, weights.cross, true],
     alignment: ["Alignment", written, source, weights.cross, false],
+    attention: [source ? "Self-attention of the decoder" : "Self-attention", own, own, weights.attention, true],
     source: ["Self-attention of the encoder", source, source, weights.source, true],
   };
   // of one head in one layer, the alignment is all
