@@ -87,12 +87,13 @@ def running(folder, *, api_key=None, limits=None, options=None, interval=0.2):
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
-    for _ in range(1200):
+    end = time.monotonic() + 600
+    while True:
         # what is asked before is answered when the server has started
         with contextlib.suppress(urllib.error.HTTPError):  # the models are being loaded
             urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=60)
             break
-        assert thread.is_alive(), "The server did not start."
+        assert thread.is_alive() and time.monotonic() < end, "The server did not start."
         time.sleep(0.05)
     try:
         yield f"http://127.0.0.1:{port}"

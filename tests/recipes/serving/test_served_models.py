@@ -60,6 +60,11 @@ async def until(condition, seconds=60):
     raise AssertionError("That did not happen in time.")
 
 
+def is_same(one, other):
+    """Whether two log-likelihoods are of the same model; threads add up float32 numbers in any order."""
+    return abs(one - other) < 1e-4
+
+
 def test_versions_are_swapped_and_processes_revived(loop, two_exports, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     first, second = two_exports
@@ -91,15 +96,16 @@ def test_versions_are_swapped_and_processes_revived(loop, two_exports, tmp_path,
             # one that does not load leaves it in its place
             fake(folder / "3")
             await until(lambda: any(version.state == "FAILED" for version in models.versions("chat")))
-            assert models.served("chat").number == 2 and await ask(models) == new
+            assert models.served("chat").number == 2 and is_same(await ask(models), new)
             # back to the first
             shutil.rmtree(folder / "3")
             shutil.rmtree(folder / "2")
             await until(lambda: models.served("chat").number == 1)
             stop.set()
             await asking
-            assert abs(old - new) > 1e-3 and set(answers) == {old, new}
-            assert answers[0] == old and await ask(models) == old
+            assert abs(old - new) > 1e-2 and all(is_same(answer, old) or is_same(answer, new) for answer in answers)
+            assert is_same(answers[0], old) and any(is_same(answer, new) for answer in answers)
+            assert is_same(await ask(models), old)
             # a process that ends by itself comes back
             worker = models.served("chat").worker
             os.kill(worker.pid, signal.SIGKILL)
