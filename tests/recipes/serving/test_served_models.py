@@ -114,7 +114,7 @@ def test_versions_are_swapped_and_processes_revived(loop, two_exports, tmp_path,
                 models.served("chat")
             assert not models.is_ready
             await until(lambda: models.is_ready)
-            assert await ask(models) == old and models.restarts == 1
+            assert is_same(await ask(models), old) and models.restarts == 1
             with pytest.raises(NoSuchModelError, match="no model 'other'"):
                 models.served("other")
             with pytest.raises(NoSuchModelError, match="no version 7"):
