@@ -5,6 +5,8 @@ import pytest
 from chromium import CORNER, wait_until
 
 httpx = pytest.importorskip("httpx", reason="the extra test is not installed")
+# a browser beside a server with seven models: minutes on two cores
+pytestmark = pytest.mark.slow
 
 TEXTS = [
     "Ada Lovelace lives in London",
