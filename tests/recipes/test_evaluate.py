@@ -271,7 +271,7 @@ def test_keys_given_override_those_of_the_run(reviews):
         scores("--split", "validation")
     with pytest.raises(ConfigError, match="recipes.tag trains a TokenClassifier, this model is a Predictions"):
         scores("--recipe", "tag", "--data.test", "date_parts")
-    with pytest.raises(ConfigError, match="data.test must be given: there is no run of recipes.classify"):
+    with pytest.raises(ConfigError, match="data.test must be given: no run of recipes.classify names it"):
         evaluate.main(evaluate.EvaluateConfig(["good"]))
     with pytest.raises(ConfigError, match="recipe must be one of translate, .*, got 'convert'"):
         scores("--recipe", "convert")
