@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 from zoo.preprocessing.preprocessor import Preprocessor
-from zoo.preprocessing.rows import as_texts, require_same_length, string_tensor
+from zoo.preprocessing.rows import as_texts, require_same_length, shorten, string_tensor
 from zoo.preprocessing.token_rows import added_count, dense, pack
 
 
@@ -96,6 +96,9 @@ def check_groups(x: Any, name: str, counts: tuple[int, ...] = (2,)) -> tuple[Any
         columns = ([],) * counts[0]
     if not isinstance(columns, tuple) or len(columns) not in counts:
         got = f"a tuple of {len(columns)}" if isinstance(columns, tuple) else type(x).__name__
+        if isinstance(x, list):
+            row = next(row for row, texts in enumerate(x) if not isinstance(texts, tuple) or len(texts) not in counts)
+            got = f"{name}[{row}] = {shorten(x[row])}"
         raise TypeError(
             f"{name} must be a tuple of {allowed} columns of texts, or a list of tuples of {allowed} texts; got {got}."
         )

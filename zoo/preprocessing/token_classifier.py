@@ -88,7 +88,7 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
             return split_words(string_tensor(as_texts(rows, name)), self.split)[0]
         flat, lengths = [], []
         for index, row in enumerate(rows):
-            if isinstance(row, (str, bytes)) or not isinstance(row, (list, tuple, np.ndarray)):
+            if not isinstance(row, (list, tuple, np.ndarray)) or (isinstance(row, np.ndarray) and row.ndim != 1):
                 raise TypeError(f"{name}[{index}] must be a list of words like other rows, got {shorten(row)}.")
             flat += [as_text(word, f"{name}[{index}][{position}]") for position, word in enumerate(row)]
             lengths.append(len(row))

@@ -10,7 +10,7 @@ import numpy as np
 from zoo.export import Endpoint, Field
 from zoo.inspect.row import Row, is_token_level, next_ids
 from zoo.preprocessing import CausalLMPreprocessor
-from zoo.preprocessing.rows import as_text, as_texts, require_count, require_same_length, string_tensor
+from zoo.preprocessing.rows import as_text, as_texts, require_count, require_same_length, shorten, string_tensor
 from zoo.preprocessing.token_rows import checked_lengths
 from zoo.tasks.attention_endpoint import attention_endpoint
 from zoo.tasks.generative_task import TEXTS, GenerativeTask
@@ -78,6 +78,11 @@ class CausalLM(GenerativeTask):
         preprocessor = self.preprocessor
         tokenizer = preprocessor.require_tokenizer("inspect()")
         if isinstance(text, (list, tuple)):
+            if not text or not all(isinstance(message, Mapping) for message in text):
+                raise TypeError(
+                    'text must be a string, or a list of messages such as {"role": "user", "content": "Hello"}, got '
+                    f"{shorten(text)}."
+                )
             is_answered = bool(text) and isinstance(text[-1], Mapping) and text[-1].get("role") == "assistant"
             ids = tokenize_chat(tokenizer, text, add_reply=not is_answered)
         else:

@@ -226,6 +226,13 @@ def test_what_cannot_be_inspected(tasks):
     for text in ("", " ", []):
         with pytest.raises(ValueError, match="text must have at least one word to label, got none"):
             tasks["names"].inspect(text)
+    for texts in ([TEXT], (), [TEXT, {"role": "user", "content": TEXT}]):
+        with pytest.raises(TypeError, match=r"text must be a string, or a list of messages such as .*, got [\[(]"):
+            tasks["stories"].inspect(texts)
+    with pytest.raises(TypeError, match=r"a list of tuples of 2 texts; got text\[0\] = 'who are you'"):
+        tasks["answers"].inspect("who are you")
+    with pytest.raises(TypeError, match=r"text\[0\] must be a list of words like other rows, got array\('Ada'"):
+        tasks["names"].inspect(np.array("Ada"))
 
 
 def test_a_model_that_nobody_looks_at_computes_no_weights(tasks, monkeypatch):

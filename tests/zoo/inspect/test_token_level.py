@@ -237,6 +237,17 @@ def test_captures_end_and_replace_each_other():
     assert len(outer["encoder.hidden"]) == 3
 
 
+def test_a_capture_begins_anew_and_is_not_opened_within_itself():
+    backbone = make("masked").backbone
+    found = Capture(["encoder.hidden"])
+    for _ in range(2):
+        with found:
+            backbone({"token_ids": IDS, "padding_mask": IDS > 0})
+            with pytest.raises(RuntimeError, match="A capture is open already: open another Capture within it"):
+                found.__enter__()
+        assert len(found["encoder.hidden"]) == 3
+
+
 def operations(backbone):
     """The operations of a compiled call, in their order."""
     inputs = {"token_ids": IDS, "padding_mask": IDS > 0}

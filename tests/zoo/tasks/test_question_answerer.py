@@ -218,7 +218,11 @@ def test_both_stacks_are_given_the_same_tokens(encoder_config, mask_tokenizer):
             [None] * 2,
             r"x\[0\]\[1\] has 12 tokens, and a question may have 10, half of the room in a sequence of 24: 'alpha",
         ),
-        (["alpha"], [None], "x must be a tuple of 2 columns of texts, or a list of tuples of 2 texts; got list"),
+        (
+            ["alpha"],
+            [None],
+            r"x must be a tuple of 2 columns of texts, or a list of tuples of 2 texts; got x\[0\] = .alpha.",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(answerer, x, y, message):

@@ -139,7 +139,7 @@ def test_regression_of_pairs(make_task, mask_tokenizer, texts):
             {"pairs": True},
             ["alpha"],
             [1],
-            "x must be a tuple of 2 columns of texts, or a list of tuples of 2 texts; got list",
+            r"x must be a tuple of 2 columns of texts, or a list of tuples of 2 texts; got x\[0\] = .alpha.",
         ),
         ({"pairs": True}, (["a", "b"], ["c"]), [1, 1], r"x\[1\] must hold one text per row, got 1 for 2 in x\[0\]"),
         ({"pairs": True}, [("a", "b"), ("c",)], [1, 1], r"x\[1\] must hold 2 texts, as x\[0\] does, got 1"),

@@ -81,7 +81,7 @@ def test_losses_are_those_of_the_vectors(make_task, texts):
             {},
             ["alpha"],
             None,
-            "x must be a tuple of 2 to 10 columns of texts, or a list of tuples of 2 to 10 texts; got list",
+            r"must be a tuple of 2 to 10 columns of texts, or a list of tuples of 2 to 10 texts; got x\[0\] = .alpha.",
         ),
         ({}, (["alpha"], ["beta"]), [1.0], "y must be None: TextEmbedder learns from the texts alone"),
         ({}, (["alpha", "beta"], ["beta", "alpha " * 30]), None, r"x\[1\]\[1\] has 32 tokens"),
