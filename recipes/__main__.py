@@ -146,7 +146,7 @@ def _complete(parser: argparse.ArgumentParser) -> None:
         return
     # the recipe completes, to which its own name is that of the program
     os.environ["_ARGCOMPLETE"] = str(_WORDS_OF_RUN)
-    _run(argparse.Namespace(name=words[2], arguments=[]))
+    _run(argparse.Namespace(name=words[2], arguments=words[_WORDS_OF_RUN:]))
 
 
 if __name__ == "__main__":

@@ -354,6 +354,8 @@ main()
         ("zoo run translate --data.target_language ", []),
         ("zoo run translate --data.train ", ["a.tsv", "of_mine/"]),
         ("zoo presets minilm", ["minilm_l6"]),
+        ("zoo run benchmark la", ["layers"]),
+        ("zoo run benchmark start --rou", ["--rounds"]),
     ],
 )
 def test_completion(line, expected, tmp_path):

@@ -1,8 +1,10 @@
 """Runs a benchmark: `python -m recipes.benchmark <name> [--key value]`."""
 
 import importlib
+import os
 import sys
 
+from recipes.common.completion import complete_name
 from recipes.common.config import PROGRAM, run_recipe
 
 BENCHMARKS = {
@@ -27,6 +29,8 @@ BENCHMARKS = {
 
 def main() -> None:
     """Runs the benchmark that the first word names."""
+    if "_ARGCOMPLETE" in os.environ:
+        _complete()
     if len(sys.argv) < 2 or sys.argv[1] not in BENCHMARKS:
         wanted = f"there is no benchmark {sys.argv[1]!r}\n" if len(sys.argv) > 1 and sys.argv[1][:1] != "-" else ""
         names = "\n".join(f"  {name:16s} {what}" for name, what in BENCHMARKS.items())
@@ -36,6 +40,13 @@ def main() -> None:
     name = sys.argv[1]
     module = importlib.import_module(f"recipes.benchmark.{name}")
     run_recipe(module.main, module.Config, f"benchmark {name}", sys.argv[2:])
+
+
+def _complete() -> None:
+    """Answers a shell that asks for the name of a benchmark; behind the name, the benchmark's own keys are next."""
+    if len(sys.argv) < 2 or sys.argv[1] not in BENCHMARKS:
+        complete_name(BENCHMARKS)
+    os.environ["_ARGCOMPLETE"] = str(int(os.environ["_ARGCOMPLETE"]) + 1)
 
 
 if __name__ == "__main__":

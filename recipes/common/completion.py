@@ -1,7 +1,7 @@
 """Shells that complete the keys and values of a recipe's command line."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from recipes.command.lists import configs
@@ -34,5 +34,24 @@ def complete(keys: Mapping[str, Sequence[str] | None], first: str | None = None)
             arguments.append(parser.add_argument(key, nargs="*"))
         for argument in arguments:
             argument.completer = FilesCompleter() if words is None else ChoicesCompleter(words)
+    argcomplete.autocomplete(parser)
+    raise SystemExit(0)
+
+
+def complete_name(names: Iterable[str]) -> NoReturn:
+    """Prints those of some names that may be the next word, for the shells of `complete`, and ends the process.
+
+    Args:
+        names: The names.
+
+    Example:
+
+    >>> complete_name(["memory", "start"])
+    """
+    import argcomplete
+    from argcomplete.completers import ChoicesCompleter
+
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("name").completer = ChoicesCompleter(list(names))
     argcomplete.autocomplete(parser)
     raise SystemExit(0)
