@@ -209,7 +209,7 @@ def test_damaged_options(folders, tmp_path, options, message):
     [
         ({"temperature": -1.0}, "temperature must be a finite number above 0, got -1.0"),
         ({"threshold": [0.5, 2.0]}, r"threshold must be from 0 to 1, got \[0.5, 2.0\]"),
-        ({"labels": ["same", "same"]}, r"labels\[1\] must be a name of its own"),
+        ({"labels": ["same", "same"]}, r"labels\[1\] must be unique, got .same., the same as labels\[0\]"),
     ],
 )
 def test_damaged_options_leave_a_task_as_it_was(folders, make_task, tmp_path, options, message):
