@@ -21,7 +21,8 @@ def pytest_collection_finish():
 
 # Linux tells how much memory a process has; elsewhere rubbish stays until Python looks for it.
 MEMORY = Path("/proc/self/statm")
-MOST_GROWTH = 150_000_000
+# Searching takes a second, and JAX compiles again what was forgotten: often is slow.
+MOST_GROWTH = 1_000_000_000
 _after_last_search = 0
 
 

@@ -38,6 +38,7 @@ def test_a_saved_model_beside_python(untrained, prompts, tmp_path):
 
 
 @needs_saved_models
+@pytest.mark.slow
 def test_random_weights_of_a_recurrent_model(prompts, tmp_path, monkeypatch):
     read, size = zoo.Backbone.from_preset, {"embedding_dim": 8, "hidden_dim": 8, "readout_dim": 4}
     monkeypatch.setattr(zoo.Backbone, "from_preset", lambda *names, **choices: read(*names, **choices, **size))

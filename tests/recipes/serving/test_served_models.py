@@ -86,6 +86,7 @@ def test_versions_are_swapped_and_processes_revived(loop, two_exports, tmp_path,
             async def go_on():
                 while not stop.is_set():
                     answers.append(await ask(models))
+                    await asyncio.sleep(0.02)  # or there are no processors left for what is to be loaded
 
             asking = asyncio.gather(go_on(), go_on())
             # a newer version, whole at once

@@ -225,7 +225,10 @@ def tagger(tokenizer):
 
 
 # what these have is in the others, too
-REPEATED = {"detector", "tagger of words", "attention", "several labels", "several results", "windows", "contrastive"}
+REPEATED = {
+    *("classifier", "embedder", "detector", "tagger of pieces", "tagger of words", "attention"),
+    *("attention of two stacks", "several results", "windows"),
+}
 EXAMPLES = {"masked": ["alpha <mask>"], "answerer": [("alpha", "beta omega")], "chat": ["alpha", TALK, "beta"]}
 
 
