@@ -30,6 +30,15 @@ def seen(token):
     return token.replace(" ", "␣").replace("\n", "⏎") or "∅"
 
 
+def distinct(tokens):
+    """Tokens as tables name them: those that are there several times have numbers."""
+    names = [seen(token) for token in tokens]
+    return [
+        f"{name} #{names[: place + 1].count(name)}" if names.count(name) > 1 else name
+        for place, name in enumerate(names)
+    ]
+
+
 def make_inspection(layers=3, heads=4, tokens=TOKENS, source=SOURCE, seed=0, spread=2):
     generator = np.random.default_rng(seed)
     length, rows = len(tokens), len(tokens)
@@ -129,12 +138,13 @@ def cells_of(page):
 
 def best_of(row, keys):
     order = np.argsort(-row, kind="stable")[:5]
-    return [(seen(keys[place]), row[place]) for place in order if row[place] >= 0.0005]
+    names = distinct(keys)
+    return [(names[place], row[place]) for place in order if row[place] >= 0.0005]
 
 
 def check_table(page, matrix, queries, keys):
     rows = rows_of(page)
-    assert [row[0] for row in rows] == [seen(query) for query in queries]
+    assert [row[0] for row in rows] == distinct(queries)
     for row, own in zip(rows, matrix, strict=True):
         found = re.findall(r"(.+?): (\d\.\d{3})(?:, |$)", row[1])
         expected = best_of(own, keys)
@@ -171,6 +181,21 @@ def test_matrix_and_table(open_page, both):
     assert page.locator(".said").text_content() == (
         f"{seen(written[1])} → {seen(SOURCE[2])}: {both.alignment[1, 2]:.3f}"
     )
+
+
+def test_tables_tell_tokens_apart_that_are_there_several_times(open_page):
+    tokens = ("the", " cat", "the", " ", "the", "␣")
+    each = make_inspection(tokens=tokens, source=None)
+    names = ["the #1", "␣cat", "the #2", "␣ #1", "the #3", "␣ #2"]
+    assert distinct(tokens) == names
+    page = open_page(each, "#view=matrix&layer=2&head=1")
+    check_table(page, each.attention[1, 0], tokens, tokens)
+    box = page.locator(".heat-cells").bounding_box()
+    page.locator(".heat-cells").hover(position={"x": box["width"] * 2.5 / 6, "y": box["height"] * 4.5 / 6})
+    assert page.locator(".said").text_content() == f"the #3 → the #2: {each.attention[1, 0, 4, 2]:.3f}"
+    for view in ("predictions", "layers&reading=choice", "layers&reading=norms-attention", "gradients"):
+        page = open_page(each, f"#view={view}")
+        assert [row[0] for row in rows_of(page)] == names
 
 
 def test_lines_by_pointer_and_by_keys(open_page, both):

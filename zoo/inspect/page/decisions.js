@@ -1,7 +1,7 @@
 // What the model predicts, what it would have predicted after each layer, and what that depends on.
 
 import { bar, make, shown, table } from "./elements.js";
-import { largest, visible } from "./heat.js";
+import { distinct, largest, visible } from "./heat.js";
 
 /** Returns what the layers of a reading are called, the embeddings first. */
 export function layerNames(count, last) {
@@ -19,11 +19,11 @@ export function predictionsTable(decisions, layer) {
   const hasTargets = decisions.targets.some((target) => target !== null);
   const named = (name, share, look) => cell(decisions.areValues ? null : share, `${visible(name)}: ${shown(share)}`, null, look);
   const head = [decisions.of, ...(hasTargets ? ["Target"] : []), ...decisions.best(layer, 0).map((_, place) => `Choice ${place + 1}`)];
-  const rows = decisions.rows.map((name, row) => {
+  const rows = distinct(decisions.rows).map((name, row) => {
     const choices = decisions.best(layer, row).map(([choice, share]) => named(choice, share, hit(decisions, row, choice)));
-    if (!hasTargets) return [visible(name), ...choices];
+    if (!hasTargets) return [name, ...choices];
     const target = decisions.targets[row];
-    return [visible(name), target === null ? "" : named(target, decisions.targetProbability(layer, row)), ...choices];
+    return [name, target === null ? "" : named(target, decisions.targetProbability(layer, row)), ...choices];
   });
   const number = decisions.areValues ? "Values" : "Predictions and their probabilities";
   return table(`${number}, read from: ${decisions.layerNames[layer]}`, head, rows);
@@ -49,7 +49,7 @@ export function lensTable(decisions, reading) {
     const said = best.map(([each, likely]) => `${visible(each)}: ${shown(likely)}`).join(", ");
     return decisions.areValues ? cell(null, shown(share), said) : cell(share, visible(choice), said, hit(decisions, row, choice));
   };
-  const rows = decisions.rows.map((name, row) => [visible(name), ...names.map((_, layer) => part(layer, row))]);
+  const rows = distinct(decisions.rows).map((name, row) => [name, ...names.map((_, layer) => part(layer, row))]);
   return table("What each layer would predict if it were the last", [decisions.of, ...names], rows);
 }
 
@@ -57,7 +57,7 @@ export function lensTable(decisions, reading) {
 export function normsTable(title, tokens, { shape: [layers, length], values }) {
   const names = layerNames(layers, `layer ${layers - 1}`);
   const most = largest(values);
-  const rows = tokens.map((token, place) => [visible(token), ...names.map((_, layer) => {
+  const rows = distinct(tokens).map((token, place) => [token, ...names.map((_, layer) => {
     const norm = values[layer * length + place];
     return cell(norm / most, norm.toFixed(2));
   })]);
@@ -74,6 +74,6 @@ export function gradientsView(title, tokens, { shape: [, length], values }, row,
     part.style.setProperty("--share", share(own[place]));
     return part;
   });
-  const rows = tokens.map((token, place) => [visible(token), cell(share(own[place]), own[place].toPrecision(3), null, sign(own[place]))]);
+  const rows = distinct(tokens).map((token, place) => [token, cell(share(own[place]), own[place].toPrecision(3), null, sign(own[place]))]);
   return [make("p", { class: "strokes", "aria-hidden": "true" }, ...words), table(title, ["Token", "Gradient times input"], rows)];
 }

@@ -59,7 +59,7 @@ export function largest(numbers) {
  * @param weights  Numbers, row by row.
  */
 export function heatMap(title, queries, keys, weights) {
-  const most = largest(weights);
+  const most = largest(weights), ofQueries = distinct(queries), ofKeys = distinct(keys);
   const legend = `The largest weight is ${shown(most)}.`;
   const cells = make("canvas", { class: "heat-cells" });
   cells.style.width = `calc(${keys.length} * ${CELL})`;
@@ -71,7 +71,7 @@ export function heatMap(title, queries, keys, weights) {
     const row = Math.min(queries.length - 1, Math.floor((event.clientY - box.top) / box.height * queries.length));
     const column = Math.min(keys.length - 1, Math.floor((event.clientX - box.left) / box.width * keys.length));
     if (row < 0 || column < 0) return;
-    said.textContent = `${visible(queries[row])} → ${visible(keys[column])}: ${shown(weights[row * keys.length + column])}`;
+    said.textContent = `${ofQueries[row]} → ${ofKeys[column]}: ${shown(weights[row * keys.length + column])}`;
   });
   cells.addEventListener("pointerleave", () => { said.textContent = legend; });
   const name = (token, kind) => make("span", { class: kind, title: visible(token) }, visible(token));
@@ -84,12 +84,23 @@ export function heatMap(title, queries, keys, weights) {
 
 /** Returns a table of what each token attends to most; arguments as for heatMap(), and whose weights these are. */
 export function attendedTable(title, queries, keys, weights, whose) {
-  const lines = queries.map((token, row) => {
-    const order = keys.map((key, column) => [weights[row * keys.length + column], key]);
+  const ofKeys = distinct(keys);
+  const lines = distinct(queries).map((token, row) => {
+    const order = ofKeys.map((key, column) => [weights[row * keys.length + column], key]);
     const named = order.filter(([weight]) => weight >= LEAST_NAMED).sort((one, other) => other[0] - one[0]);
-    return [visible(token), named.slice(0, MOST_NAMED).map(([weight, key]) => `${visible(key)}: ${shown(weight)}`).join(", ")];
+    return [token, named.slice(0, MOST_NAMED).map(([weight, key]) => `${key}: ${shown(weight)}`).join(", ")];
   });
   return table(title, ["Token", `Attends most to (${whose})`], lines);
+}
+
+/** Returns tokens as they are shown, with "#1", "#2" and so on behind those that are there several times. */
+export function distinct(tokens) {
+  const names = tokens.map(visible), before = new Map();
+  return names.map((name, place) => {
+    const number = (before.get(name) ?? 0) + 1;
+    before.set(name, number);
+    return number > 1 || names.includes(name, place + 1) ? `${name} #${number}` : name;
+  });
 }
 
 // Control characters, and those that turn the direction of text, also of what stands behind them.
