@@ -37,3 +37,12 @@ def wait_until(is_so, seconds=30):
     while not is_so():
         assert time.monotonic() < end, "It has taken too long."
         time.sleep(0.03)
+
+
+def numbered(names):
+    """Names of tokens as tables show them: those that are there several times have numbers."""
+    names = list(names)
+    return [
+        f"{name} #{names[: place + 1].count(name)}" if names.count(name) > 1 else name
+        for place, name in enumerate(names)
+    ]

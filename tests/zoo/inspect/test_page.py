@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from chromium import CORNER, open_chromium, wait_until
+from chromium import CORNER, numbered, open_chromium, wait_until
 
 from zoo.inspect import Inspection
 from zoo.inspect.html_page import bundle
@@ -28,15 +28,6 @@ def weights(generator, *shape, causal=False, spread=2):
 
 def seen(token):
     return token.replace(" ", "␣").replace("\n", "⏎") or "∅"
-
-
-def distinct(tokens):
-    """Tokens as tables name them: those that are there several times have numbers."""
-    names = [seen(token) for token in tokens]
-    return [
-        f"{name} #{names[: place + 1].count(name)}" if names.count(name) > 1 else name
-        for place, name in enumerate(names)
-    ]
 
 
 def make_inspection(layers=3, heads=4, tokens=TOKENS, source=SOURCE, seed=0, spread=2):
@@ -138,13 +129,13 @@ def cells_of(page):
 
 def best_of(row, keys):
     order = np.argsort(-row, kind="stable")[:5]
-    names = distinct(keys)
+    names = numbered(map(seen, keys))
     return [(names[place], row[place]) for place in order if row[place] >= 0.0005]
 
 
 def check_table(page, matrix, queries, keys):
     rows = rows_of(page)
-    assert [row[0] for row in rows] == distinct(queries)
+    assert [row[0] for row in rows] == numbered(map(seen, queries))
     for row, own in zip(rows, matrix, strict=True):
         found = re.findall(r"(.+?): (\d\.\d{3})(?:, |$)", row[1])
         expected = best_of(own, keys)
@@ -187,7 +178,6 @@ def test_tables_tell_tokens_apart_that_are_there_several_times(open_page):
     tokens = ("the", " cat", "the", " ", "the", "␣")
     each = make_inspection(tokens=tokens, source=None)
     names = ["the #1", "␣cat", "the #2", "␣ #1", "the #3", "␣ #2"]
-    assert distinct(tokens) == names
     page = open_page(each, "#view=matrix&layer=2&head=1")
     check_table(page, each.attention[1, 0], tokens, tokens)
     box = page.locator(".heat-cells").bounding_box()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from chromium import CORNER, wait_until
+from chromium import CORNER, numbered, wait_until
 
 httpx = pytest.importorskip("httpx", reason="the extra test is not installed")
 # a browser beside a server with seven models: minutes on two cores
@@ -149,7 +149,7 @@ def test_attention(page, address, choose, send):
         expected = low + (weights / weights.max())[..., None] * (high - low)
         np.testing.assert_allclose(cells_of(page), expected, atol=1)
         rows = rows_of(page, f"Tokens to tokens, layer {layer}")
-        tokens = found["tokens"][0][:count]
+        tokens = numbered(found["tokens"][0][:count])
         assert [row[0] for row in rows] == tokens
         best = [f"{tokens[row.argmax()]}: {row.max():.3f}" for row in weights]
         assert [row[1].split(", ")[0] for row in rows] == best
