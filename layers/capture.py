@@ -39,7 +39,8 @@ class Capture:
             model continues with, of the same shape.
 
     Raises:
-        RuntimeError: If it is opened again while it is open. Behind its end it may be, and begins with no tensors.
+        RuntimeError: If it is opened while it is open. After it has ended it may be opened again, and begins with no
+            tensors.
         ValueError: If a point must not be changed, if a function that is compiled within the context would keep the
             changes, or, when the context ends, if the model never passed the point.
 
@@ -63,16 +64,17 @@ class Capture:
     def __enter__(self) -> "Capture":
         if self._is_open:
             raise RuntimeError("A capture is open already: open another Capture within it.")
-        self._is_open, self._found, self._changed = True, {}, set()
-        self._token = _ACTIVE.set(self)
+        self._found, self._changed = {}, set()
         self._began_at_once = computes_at_once()
+        self._token = _ACTIVE.set(self)
+        self._is_open = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        _ACTIVE.reset(self._token)
         self._is_open = False
+        _ACTIVE.reset(self._token)
         unused = [name for name in self._changes if name not in self._changed]
         if kind is None and unused:
             raise ValueError(

@@ -146,7 +146,9 @@ def _complete(parser: argparse.ArgumentParser) -> None:
         return
     # the recipe completes, to which its own name is that of the program
     os.environ["_ARGCOMPLETE"] = str(_WORDS_OF_RUN)
-    _run(argparse.Namespace(name=words[2], arguments=words[_WORDS_OF_RUN:]))
+    # a benchmark is named by a word of its own; no other recipe may see words, which it might act upon
+    arguments = words[_WORDS_OF_RUN:] if words[2] == "benchmark" else []
+    _run(argparse.Namespace(name=words[2], arguments=arguments))
 
 
 if __name__ == "__main__":

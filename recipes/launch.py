@@ -20,6 +20,7 @@ import time
 from collections.abc import Sequence
 
 from recipes.command.extras import MissingExtraError, require_extra
+from recipes.command.lists import recipes
 from recipes.common.config import PROGRAM
 from recipes.common.processes import THREAD_VARIABLES, terminated_as_interrupted, threads_each
 
@@ -41,8 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     speaker = program.removeprefix("python -m ")
     parser = argparse.ArgumentParser(prog=program, description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("--processes", type=int, required=True, help="Number of processes, at least 2.")
-    parser.add_argument("recipe", help="The recipe, such as recipes.language_model.")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Its arguments.")
+    recipe = parser.add_argument("recipe", help="The recipe, such as recipes.language_model.")
+    recipe.completer = lambda **context: [f"recipes.{name}" for name in recipes()]
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="Its arguments.")
+    rest.completer = lambda **context: []
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     words = sys.argv[1:] if arguments is None else list(arguments)
     given = parser.parse_args(words)
     if given.processes < 2:

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import random
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ def pytest_collection_finish():
 # Linux tells how much memory a process has; elsewhere rubbish stays until Python looks for it.
 MEMORY = Path("/proc/self/statm")
 # Searching takes a second, and JAX compiles again what was forgotten: often is slow.
-MOST_GROWTH = 1_000_000_000
+MOST_GROWTH = 2_000_000_000 // max(2, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 _after_last_search = 0
 
 

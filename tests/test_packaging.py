@@ -356,6 +356,9 @@ main()
         ("zoo presets minilm", ["minilm_l6"]),
         ("zoo run benchmark la", ["layers"]),
         ("zoo run benchmark start --rou", ["--rounds"]),
+        ("zoo run launch --processes 2 recipes.langu", ["recipes.language_model"]),
+        # nothing is launched
+        ("zoo run launch --processes 2 recipes.language_model a", []),
     ],
 )
 def test_completion(line, expected, tmp_path):

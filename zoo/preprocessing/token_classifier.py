@@ -88,7 +88,7 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
             return split_words(string_tensor(as_texts(rows, name)), self.split)[0]
         flat, lengths = [], []
         for index, row in enumerate(rows):
-            if not isinstance(row, (list, tuple, np.ndarray)) or (isinstance(row, np.ndarray) and row.ndim != 1):
+            if not _is_list(row):
                 raise TypeError(f"{name}[{index}] must be a list of words like other rows, got {shorten(row)}.")
             flat += [as_text(word, f"{name}[{index}][{position}]") for position, word in enumerate(row)]
             lengths.append(len(row))
@@ -120,7 +120,7 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         require_same_length(count, len(rows), x_name, name, "list of labels")
         ids = []
         for index, (labels, words) in enumerate(zip(rows, x.row_lengths().numpy(), strict=True)):
-            if isinstance(labels, (str, bytes)) or not isinstance(labels, (list, tuple, np.ndarray)):
+            if not _is_list(labels):
                 raise TypeError(f"{name}[{index}] must be a list of labels, one per word, got {shorten(labels)}.")
             if len(labels) != words:
                 raise ValueError(
@@ -273,3 +273,7 @@ def _require_one_per_word(words: Any, labels: Any) -> list[Any]:
         "There must be one label per word; row lengths of words and of labels:",
     )
     return [] if check is None else [check]
+
+
+def _is_list(row: Any) -> bool:
+    return isinstance(row, (list, tuple)) or (isinstance(row, np.ndarray) and row.ndim == 1)

@@ -83,7 +83,7 @@ class CausalLM(GenerativeTask):
                     'text must be a string, or a list of messages such as {"role": "user", "content": "Hello"}, got '
                     f"{shorten(text)}."
                 )
-            is_answered = bool(text) and isinstance(text[-1], Mapping) and text[-1].get("role") == "assistant"
+            is_answered = text[-1].get("role") == "assistant"
             ids = tokenize_chat(tokenizer, text, add_reply=not is_answered)
         else:
             ids = preprocessor.text_ids(string_tensor([as_text(text, "text")]), end=False).to_list()[0]

@@ -186,6 +186,11 @@ def test_tables_tell_tokens_apart_that_are_there_several_times(open_page):
     for view in ("predictions", "layers&reading=choice", "layers&reading=norms-attention", "gradients"):
         page = open_page(each, f"#view={view}")
         assert [row[0] for row in rows_of(page)] == names
+    # of decisions on some of the tokens, too
+    last = dataclasses.replace(each, rows=tokens[2:], places=np.arange(2, 6), targets=(None,) * 4, gradients=None)
+    parts = {name: getattr(each, name)[:, 2:] for name in ("choices", "choice_probabilities", "target_probabilities")}
+    page = open_page(dataclasses.replace(last, **parts), "#view=predictions")
+    assert [row[0] for row in rows_of(page)] == names[2:]
 
 
 def test_lines_by_pointer_and_by_keys(open_page, both):

@@ -1,5 +1,6 @@
 """Inspections on token level, on every backend: run with KERAS_BACKEND=jax too. Needs no TensorFlow."""
 
+import contextvars
 import warnings
 
 import keras
@@ -246,6 +247,12 @@ def test_a_capture_begins_anew_and_is_not_opened_within_itself():
             with pytest.raises(RuntimeError, match="A capture is open already: open another Capture within it"):
                 found.__enter__()
         assert len(found["encoder.hidden"]) == 3
+    # left in another context than it was opened in, it is not open either
+    contextvars.copy_context().run(found.__enter__)
+    with pytest.raises(ValueError, match="different Context"):
+        found.__exit__(None, None, None)
+    with found:
+        pass
 
 
 def operations(backbone):

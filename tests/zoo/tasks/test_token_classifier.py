@@ -99,6 +99,7 @@ def test_learns_names(make_task, texts):
         ([["a"]], [["odd"]], r"y\[0\]\[0\] must be one of .* got 'odd'"),
         ([["a"]], [[3]], r"y\[0\]\[0\] must be .* got 3"),
         ([["a"]], ["O"], r"y\[0\] must be a list of labels, one per word, got 'O'"),
+        ([["a"]], [np.array("O")], r"y\[0\] must be a list of labels, one per word, got array\('O'"),
         ([["a"], "b"], [["O"], ["O"]], r"x\[1\] must be a list of words like other rows, got 'b'"),
         ([["a", 3]], [["O", "O"]], r"x\[0\]\[1\] must be a string, got int 3"),
         ([["a"]], None, "y must hold one list of labels per row of x, got none"),

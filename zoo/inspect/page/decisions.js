@@ -9,6 +9,12 @@ export function layerNames(count, last) {
   return Array.from({ length: count }, (_, layer) => layer === count - 1 ? last : layer ? `layer ${layer}` : "embeddings");
 }
 
+/** Returns what tables call the rows of decisions: a token that is decided on has the number that it has in the text. */
+export function rowNames({ rows, places }, tokens) {
+  const own = distinct(rows), all = distinct(tokens);
+  return rows.map((name, row) => name === tokens[places[row]] ? all[places[row]] : own[row]);
+}
+
 /** Returns a text over a bar; without a bar for a share of null. More classes say how it looks. */
 function cell(share, text, title = null, look = "") {
   return make("span", { class: `number ${look}`, title }, ...(share === null ? [] : [bar(share)]), make("bdi", {}, text));
@@ -19,7 +25,7 @@ export function predictionsTable(decisions, layer) {
   const hasTargets = decisions.targets.some((target) => target !== null);
   const named = (name, share, look) => cell(decisions.areValues ? null : share, `${visible(name)}: ${shown(share)}`, null, look);
   const head = [decisions.of, ...(hasTargets ? ["Target"] : []), ...decisions.best(layer, 0).map((_, place) => `Choice ${place + 1}`)];
-  const rows = distinct(decisions.rows).map((name, row) => {
+  const rows = decisions.rowNames.map((name, row) => {
     const choices = decisions.best(layer, row).map(([choice, share]) => named(choice, share, hit(decisions, row, choice)));
     if (!hasTargets) return [name, ...choices];
     const target = decisions.targets[row];
@@ -49,7 +55,7 @@ export function lensTable(decisions, reading) {
     const said = best.map(([each, likely]) => `${visible(each)}: ${shown(likely)}`).join(", ");
     return decisions.areValues ? cell(null, shown(share), said) : cell(share, visible(choice), said, hit(decisions, row, choice));
   };
-  const rows = distinct(decisions.rows).map((name, row) => [name, ...names.map((_, layer) => part(layer, row))]);
+  const rows = decisions.rowNames.map((name, row) => [name, ...names.map((_, layer) => part(layer, row))]);
   return table("What each layer would predict if it were the last", [decisions.of, ...names], rows);
 }
 

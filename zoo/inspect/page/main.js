@@ -3,7 +3,7 @@
 import { readAddress, writeAddress } from "./address.js";
 import { unpack, unpackWeights } from "./arrays.js";
 import { pills, slider } from "./controls.js";
-import { gradientsView, layerNames, lensTable, normsTable, predictionsTable, READINGS } from "./decisions.js";
+import { gradientsView, layerNames, lensTable, normsTable, predictionsTable, READINGS, rowNames } from "./decisions.js";
 import { choiceOf, labelled, make } from "./elements.js";
 import { headsGrid } from "./heads.js";
 import { attendedTable, heatMap, largest, visible } from "./heat.js";
@@ -26,6 +26,7 @@ async function load() {
     const ofTargets = (await unpack(decisions.targetProbabilities)).values;
     const { shape: [layers, rows, count], numbers } = decisions.choices;
     decisions.of = decisions.places.every((place) => place < 0) ? "Decision" : "Token";
+    decisions.rowNames = rowNames(decisions, data.stacks.attention.tokens);
     decisions.layerNames = layerNames(layers, "output");
     decisions.best = (layer, row) => Array.from({ length: count }, (_, place) => {
       const index = (layer * rows + row) * count + place;
