@@ -37,6 +37,7 @@ def test_a_saved_model_beside_python(untrained, prompts, tmp_path):
         exported.main(exported.Config(prompts, str(tmp_path / "model"), batch_sizes=[3]))
 
 
+# the benchmark runs in the test above, and exports of recurrent models are tested in zoo/export/test_serving_folder.py
 @needs_saved_models
 @pytest.mark.slow
 def test_random_weights_of_a_recurrent_model(prompts, tmp_path, monkeypatch):
