@@ -63,7 +63,7 @@ class DataConfig:
     label_column: str = setting("2", "Column of the label.", of_files=True)
     header: bool | None = setting(
         None,
-        "Whether the first row of a table has the column names. null: no, but stop if it looks like one.",
+        "Whether the first row of a table names its columns. null: yes if columns are given by name.",
         of_files=True,
     )
     label_separator: str | None = setting(None, "String that separates several labels of a text.", of_files=True)

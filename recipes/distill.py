@@ -77,7 +77,7 @@ class DataConfig:
     )
     header: bool | None = setting(
         None,
-        "Seq2SeqLM: whether the first row of a table has the column names. null: stop if it looks like one.",
+        "Seq2SeqLM: whether the first row of a table has the column names. null: if keys are given.",
         of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed line: stop, or skip and count it.")

@@ -60,7 +60,7 @@ class DataConfig:
     label_column: str = setting("3", "Column of the similarity (cosine_regression, cosent).", of_files=True)
     highest: float = setting(1.0, "Similarity of equal texts. Similarities go from 0 to this value.", above=0)
     header: bool | None = setting(
-        None, "Whether the first row of a table has the column names. null: no, but stop if it looks like one."
+        None, "Whether the first row of a table names its columns. null: yes if columns are given by name."
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
 

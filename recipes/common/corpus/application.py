@@ -16,7 +16,8 @@ from recipes.common.corpus.documents import NOT_TEXT, BadRecords, line_place, li
 from recipes.common.corpus.output_folder import WORK_FOLDER
 from recipes.common.corpus.sources import Part, open_data_set
 from recipes.common.data.json_files import objects_of_lines
-from recipes.common.data.text_files import MISSING_KEY, UNDECODABLE
+from recipes.common.data.lines import UNDECODABLE
+from recipes.common.data.text_files import MISSING_KEY
 from recipes.common.errors import BadLines, DataError, shown
 
 REFUSED, OUTPUT = "refused by the model", "output"

@@ -11,8 +11,8 @@ from typing import Any
 from recipes.command.extras import import_extra
 from recipes.common.corpus.sources import Part, open_data_set
 from recipes.common.data.json_files import objects_of_lines
-from recipes.common.data.lines import Line, read_line, read_lines
-from recipes.common.data.text_files import EMPTY_LINE, MISSING_KEY, UNDECODABLE
+from recipes.common.data.lines import EMPTY_LINE, UNDECODABLE, Line, read_line, read_lines
+from recipes.common.data.text_files import MISSING_KEY
 from recipes.common.errors import BadLines, DataError, shown
 
 NOT_TEXT = "not text"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from recipes.common.data.lines import Line
-from recipes.common.errors import BadLines, DataError
+from recipes.common.errors import BadLines, DataError, shown
 
 BAD_JSON = "not a JSON object"
 
@@ -27,7 +28,7 @@ def objects_of_lines(lines: Iterable[Line], bad: BadLines) -> Iterator[tuple[dic
     """
     for text, origin, *_ in lines:
         try:
-            record = json.loads(text)
+            record = parse_json(text)
             _check_text(record, text)
         except (ValueError, RecursionError) as error:
             bad.add(BAD_JSON, origin, _problem(error))
@@ -64,7 +65,7 @@ def objects_of_array(path: Path, lines: Iterable[Line], bad: BadLines) -> Iterat
         if line.text is None:
             raise DataError(f"{line.origin}: {line.problem}")
         texts.append(line.text)
-    text, decoder = "\n".join(texts), json.JSONDecoder()
+    text, decoder = "\n".join(texts), json.JSONDecoder(object_pairs_hook=_with_each_key_once)
     number, counted = 1, 0
     place, closing = _SPACE.match(text, text.index("[") + 1).end(), False
     while True:
@@ -96,6 +97,26 @@ def objects_of_array(path: Path, lines: Iterable[Line], bad: BadLines) -> Iterat
     rest = _SPACE.match(text, place + 1).end()
     if rest < len(text):
         raise DataError(f"{path}:{1 + text.count(chr(10), 0, rest)}: there is more behind the array of JSON")
+
+
+def parse_json(text: str) -> Any:
+    """Returns the value of a JSON text.
+
+    Args:
+        text: The text.
+
+    Raises:
+        ValueError: If it is no JSON, or an object in it has a key twice.
+    """
+    return json.loads(text, object_pairs_hook=_with_each_key_once)
+
+
+def _with_each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        twice, count = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {shown(twice)} stands {count} times in one object")
+    return record
 
 
 def _check_text(record: Any, text: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,11 +13,16 @@ import numpy as np
 
 from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, fetch
-from recipes.common.data.text_files import JSON_SUFFIXES, may_name_a_column, read_table, suffix_of
+from recipes.common.data.headers import may_name_a_column
+from recipes.common.data.labels import Labels, read_number
+from recipes.common.data.lines import read_lines
+from recipes.common.data.text_files import JSON_SUFFIXES, read_table, suffix_of
 from recipes.common.errors import BadLines, ConfigError, DataError, looks_like_header, shown
 
 NO_TEXT = "no text"
 NO_LABEL = "no label"
+# of a column whose neighbour is likely to be a name
+_WORDS_OF_A_HEADING = 8
 OUT_OF_RANGE = "number out of range"
 
 
@@ -107,16 +111,22 @@ def read_examples(
     """
     if len(text_columns) not in (1, 2):
         raise ConfigError(f"data.text_columns must name one column or two, got {list(text_columns)}")
-    examples = []
+    examples, labels = [], Labels()
     for file in files:
         found = []
         for (*texts, field), origin in read_table(file, [*text_columns, label_column], bad, header=header):
-            label = _label(field, label_separator, numeric)
             if not all(isinstance(text, str) and text.strip() for text in texts):
                 bad.add(NO_TEXT, origin, f"the fields are {shown(texts)}")
-            elif label is None:
-                needed = "a number" if numeric else "a name" if label_separator is None else "names"
-                bad.add(NO_LABEL, origin, f"the field must hold {needed}, got {shown(field)}")
+                continue
+            try:
+                if numeric:
+                    label: Any = read_number(field)
+                elif label_separator is None:
+                    label = labels.read(field, origin)
+                else:
+                    label = labels.read_several(field, label_separator, origin)
+            except ValueError as error:
+                bad.add(NO_LABEL, origin, str(error))
             else:
                 found.append(LabelledText(tuple(text.strip() for text in texts), label, origin))
         if header is None and not numeric and suffix_of(Path(file)) not in JSON_SUFFIXES:
@@ -135,9 +145,9 @@ def _refuse_header(examples: Sequence[LabelledText]) -> None:
     others = {label: count for label, count in counts.items() if label != name}
     # of labels that are numbers a name is none; of names only one that is rarer than all others
     differs = all(map(_is_number, others)) or min(others.values()) > 2
-    names = [*examples[0].texts, name]
-    if others and counts[name] == 1 and differs and all(map(may_name_a_column, names)):
-        raise looks_like_header(names, examples[0].origin)
+    is_rare = others and counts[name] == 1 and differs and may_name_a_column(name)
+    if is_rare and all(may_name_a_column(text, _WORDS_OF_A_HEADING) for text in examples[0].texts):
+        raise looks_like_header([*examples[0].texts, name], examples[0].origin)
 
 
 def _is_number(text: str) -> bool:
@@ -162,22 +172,6 @@ def is_in_range(example: LabelledText, bad: BadLines, highest: float) -> bool:
     return False
 
 
-def _label(value: Any, separator: str | None, numeric: bool) -> Any:
-    """None where the field holds none."""
-    if value is None:
-        return None
-    if numeric:
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError):
-            return None
-        return number if math.isfinite(number) else None
-    if separator is not None and not isinstance(value, dict):
-        parts = value if isinstance(value, list) else str(value).split(separator)
-        return [str(part).strip() for part in parts if str(part).strip()]
-    return None if isinstance(value, (list, dict)) else str(value).strip() or None
-
-
 def _read_sentiments(file: RemoteFile, header: bool) -> list[LabelledText]:
     rows = read_table(fetch(file), ["1", "2"], BadLines("raise"), header=header)
     return [LabelledText((text,), ("negative", "positive")[int(label)], origin) for (text, label), origin in rows]
@@ -195,11 +189,12 @@ def _load_sst2_phrases() -> Splits:
 
 def _load_ag_news() -> Splits:
     parts: dict[str, list[LabelledText]] = {part: [] for part in Splits._fields}
-    for (text, label), origin in read_table(fetch(AG_NEWS), ["1", "2"], BadLines("raise"), header=False):
+    for line in read_lines(fetch(AG_NEWS)):
+        text, label = (line.text or "").split("\t")
         # by a hash of the text, so that what occurs twice is in one part
         tenth = hashlib.sha256(text.encode()).digest()[0] % 10
         part = {0: "test", 1: "validation"}.get(tenth, "train")
-        parts[part].append(LabelledText((text,), label, origin))
+        parts[part].append(LabelledText((text,), label, line.origin))
     return Splits(**parts)
 
 

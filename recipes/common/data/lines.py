@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from recipes.common.errors import DataError, shown
+from recipes.common.errors import BadLines, DataError, shown
+
+UNDECODABLE = "undecodable byte"
+EMPTY_LINE = "empty line"
 
 # what a compressed file may become, because a few kilobytes can stand for gigabytes; text shrinks to a tenth
 _UNPACKED_BYTES, _UNPACKED_RATIO = 16 << 20, 100
@@ -20,13 +23,14 @@ _GZIP_MAGIC = b"\x1f\x8b"
 class Line(NamedTuple):
     """A line of a file: its text without line end, or why it has none; `origin` is `FILE:line`.
 
-    Of a line that is not UTF-8 `rest` is what remains with a replacement for each bad byte.
+    Of a line that is not UTF-8 `rest` is what remains with a replacement for each bad byte. `end` is its line end.
     """
 
     text: str | None
     origin: str
     problem: str | None = None
     rest: str = ""
+    end: str = "\n"
 
 
 def read_lines(path: str | os.PathLike, most_bytes: int | None = None) -> Iterator[Line]:
@@ -63,21 +67,38 @@ def read_lines(path: str | os.PathLike, most_bytes: int | None = None) -> Iterat
             compressed = plain.read(2) == _GZIP_MAGIC
         with gzip.open(path) if compressed else open(path, "rb") as stream:
             for number, raw in enumerate(_raw_lines(path, stream, compressed, most_bytes), 1):
+                end = "\r\n" if raw.endswith(b"\r\n") else "\n"
                 raw = raw.removesuffix(b"\n").removesuffix(b"\r")
                 if number == 1:
                     raw = raw.removeprefix(b"\xef\xbb\xbf")
                 origin = f"{path}:{number}"
                 try:
-                    yield Line(raw.decode("utf-8"), origin)
+                    yield Line(raw.decode("utf-8"), origin, end=end)
                 except UnicodeDecodeError as error:
                     problem = f"byte {error.start + 1} of the line (0x{raw[error.start]:02x}) is not UTF-8"
-                    yield Line(None, f"{origin}:{error.start + 1}", problem, raw.decode("utf-8", "replace"))
+                    yield Line(None, f"{origin}:{error.start + 1}", problem, raw.decode("utf-8", "replace"), end)
     except FileNotFoundError as error:
         raise DataError(f"file not found: {path}") from error
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: the compressed file is damaged after line {number}: {error}") from error
     except OSError as error:
         raise DataError(f"cannot read {shown(str(path), 300)}: {error.strerror or error}") from error
+
+
+def filled_lines(path: str | os.PathLike, bad: BadLines) -> Iterator[Line]:
+    """Streams the lines of a file that can be decoded and hold something.
+
+    Args:
+        path: The file.
+        bad: Where the others are noted.
+    """
+    for line in read_lines(path):
+        if line.text is None:
+            bad.add(UNDECODABLE, line.origin, line.problem or "")
+        elif not line.text.strip():
+            bad.add(EMPTY_LINE, line.origin)
+        else:
+            yield line
 
 
 def read_line(stream: BinaryIO, most_bytes: int, origin: str) -> bytes:

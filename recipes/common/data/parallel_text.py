@@ -12,8 +12,8 @@ from pathlib import Path
 
 from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, TextPair, fetch
-from recipes.common.data.lines import read_lines
-from recipes.common.data.text_files import EMPTY_LINE, JSON_SUFFIXES, UNDECODABLE, read_table, suffix_of
+from recipes.common.data.lines import EMPTY_LINE, UNDECODABLE, read_lines
+from recipes.common.data.text_files import JSON_SUFFIXES, read_table, suffix_of
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
 
 NOT_A_TEXT = "not a text"
@@ -64,7 +64,7 @@ def read_pairs(
         raise DataError(
             f"parallel text is two files (source, target) or one TSV, CSV or JSON-lines file, got {list(files)}"
         )
-    named = header or suffix_of(Path(files[0])) in JSON_SUFFIXES
+    named = header or suffix_of(Path(files[0])) in JSON_SUFFIXES or (header is None and tuple(keys) != _KEYS)
     pairs: list[TextPair] = []
     chosen = keys if named else _PLACES
     # keys that somebody chose must be found

@@ -10,8 +10,8 @@ from pathlib import Path
 from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.data.english_texts import english_texts
-from recipes.common.data.lines import read_lines
-from recipes.common.data.text_files import JSON_SUFFIXES, UNDECODABLE, suffix_of
+from recipes.common.data.lines import UNDECODABLE, read_lines
+from recipes.common.data.text_files import JSON_SUFFIXES, suffix_of
 from recipes.common.errors import BadLines, DataError
 
 TINYSHAKESPEARE = RemoteFile(

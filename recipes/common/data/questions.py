@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 
 from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, Splits
+from recipes.common.data.json_files import parse_json
 from recipes.common.data.lines import read_lines
 from recipes.common.data.text_files import read_table
 from recipes.common.errors import BadLines, DataError, shown
@@ -77,7 +77,7 @@ def _squad(file: str | os.PathLike) -> Any:
     if undecodable is not None:
         raise DataError(f"{undecodable.origin}: undecodable byte: {undecodable.problem}")
     try:
-        content = json.loads("\n".join(line.text or "" for line in lines))
+        content = parse_json("\n".join(line.text or "" for line in lines))
     except (ValueError, RecursionError):
         return None  # lines of objects, or neither
     return content["data"] if isinstance(content, dict) and isinstance(content.get("data"), list) else None

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from recipes.common.data.labels import read_name, read_number
 from recipes.common.data.lines import read_lines
 from recipes.common.data.text_files import JSON_SUFFIXES, read_table, suffix_of
 from recipes.common.errors import BadLines, ConfigError, DataError, OnError, shown
 
 NO_TEXT = "no text"
+NO_ID = "no id"
 NO_GRADE = "no relevance"
 UNKNOWN = "unknown id"
 DUPLICATE = "id given twice"
@@ -72,11 +74,12 @@ def read_beir(queries: str, corpus: str, relevance: str, bad: BadLines) -> Retri
     """
     texts, documents = (dict(_read_texts(file, bad)) for file in (queries, corpus))
     relevant: dict[str, dict[str, float]] = {}
+    graded: set[tuple[str, str]] = set()
     for (query, document, grade), origin in read_table(relevance, ["1", "2", "3"], bad, header=False):
         if origin.endswith(":1") and grade == "score":
             continue
         try:
-            value = float(grade)
+            value = read_number(grade)
         except ValueError:
             value = math.nan
         missing = next((name for name, known in ((query, texts), (document, documents)) if name not in known), None)
@@ -84,8 +87,11 @@ def read_beir(queries: str, corpus: str, relevance: str, bad: BadLines) -> Retri
             bad.add(NO_GRADE, origin, f"the field must hold a number of at least 0, got {shown(grade)}")
         elif missing is not None:
             bad.add(UNKNOWN, origin, f"{shown(missing)} is in neither {queries} nor {corpus}")
+        elif (query, document) in graded:
+            bad.add(DUPLICATE, origin, shown((query, document)))
         elif value:
             relevant.setdefault(query, {})[document] = value
+        graded.add((query, document))
     if not relevant:
         raise DataError(f"{relevance} names no relevant document: {bad.report()}")
     if len(relevant) < len(texts):
@@ -99,13 +105,18 @@ def _read_texts(file: str, bad: BadLines) -> Iterator[tuple[str, str]]:
         columns = ["_id", "title", "text"] if _has_titles(file) else ["_id", "text"]
     for (name, *parts), origin in read_table(file, columns, bad, header=False):
         text = " ".join(part.strip() for part in parts if isinstance(part, str) and part.strip())
-        if not text or not str(name):
+        try:
+            name = read_name(name)
+        except ValueError as error:
+            bad.add(NO_ID, origin, str(error))
+            continue
+        if not text:
             bad.add(NO_TEXT, origin)
-        elif str(name) in seen:
+        elif name in seen:
             bad.add(DUPLICATE, origin, shown(name))
         else:
-            seen.add(str(name))
-            yield str(name), text
+            seen.add(name)
+            yield name, text
 
 
 def _has_titles(file: str) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 import zoo
 from recipes.common.data.data_sets import Loaders, Splits
+from recipes.common.data.labels import Labels
 from recipes.common.data.tagged_words import TAGGED, TaggedWords
 from recipes.common.data.text_files import read_table
 from recipes.common.errors import BadLines, shown
@@ -42,7 +43,7 @@ def read_spanned(files: Sequence[str], bad: BadLines, split: str) -> list[Spanne
         split: How texts are split into words, see `zoo.preprocessing.split_words`.
     """
     found: list[SpannedText] = []
-    widened = 0
+    widened, labels = 0, Labels()
     for file in files:
         rows = []
         for (text, spans), origin in read_table(file, ["text", "spans"], bad):
@@ -56,6 +57,7 @@ def read_spanned(files: Sequence[str], bad: BadLines, split: str) -> list[Spanne
             rows, zoo.preprocessing.words.word_places([row[0].encode() for row in rows], split), strict=True
         ):
             try:
+                spans = [_read_label(span, labels, origin) for span in spans]
                 tags = zoo.preprocessing.words.tags_of_words(text, places, spans)
             except (TypeError, ValueError) as error:
                 bad.add(BAD_SPANS, origin, str(error).removesuffix("."))
@@ -68,6 +70,10 @@ def read_spanned(files: Sequence[str], bad: BadLines, split: str) -> list[Spanne
         total = sum(len(row.spans) for row in found)
         print(f"{widened} of {total} spans do not begin and end with words: these are tagged as a whole")
     return found
+
+
+def _read_label(span: Any, labels: Labels, origin: str) -> Any:
+    return {**span, "label": labels.read(span["label"], origin)} if isinstance(span, dict) and "label" in span else span
 
 
 def with_tags(rows: Sequence[SpannedText], split: str) -> list[SpannedText]:

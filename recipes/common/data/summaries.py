@@ -48,8 +48,7 @@ def read_summaries(
         files: Paths.
         bad: Where bad rows are noted.
         keys: Keys, or column names, of text and summary; a list of texts is joined, a list of summaries is one each.
-        header: Whether the first row of a table names the columns. None: where `keys` are not numbers; with numbers
-            there is no header, with an error where the first row looks like one.
+        header: See `recipes.common.data.text_files.read_table`.
 
     Raises:
         DataError: A missing or bad file, or a row without text or summary, with its place.
@@ -57,8 +56,6 @@ def read_summaries(
     """
     if len(keys) != 2:
         raise ConfigError(f"data.keys must be two, of the text and of the summary, got {list(keys)}")
-    if header is None and not all(key.isdecimal() for key in keys):
-        header = True
     rows = []
     for file in files:
         for (text, summaries), origin in read_table(file, keys, bad, header=header):

@@ -12,11 +12,12 @@ import numpy as np
 
 from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, fetch
-from recipes.common.data.lines import read_lines
-from recipes.common.data.text_files import COLUMNS, UNDECODABLE
+from recipes.common.data.labels import Labels
+from recipes.common.data.lines import UNDECODABLE, read_lines
+from recipes.common.data.text_files import COLUMNS
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
 
-NO_TAG = "word or tag is empty"
+NO_TAG = "no word or no tag"
 
 
 class TaggedWords(NamedTuple):
@@ -76,7 +77,8 @@ def read_conll(
     is_conllu = re.search(r"\.conllu(\.gz)?$", str(file)) is not None
     words: list[str] = []
     tags: list[str] = []
-    start, is_whole, count = "", True, 0
+    start, is_whole, count, tag = "", True, 0, ""
+    labels = Labels()
     for line in read_lines(file):
         if line.text is not None and not line.text.strip():
             if words and is_whole:
@@ -95,15 +97,20 @@ def read_conll(
                 continue
             if len(fields) < max(word_column, tag_column):
                 problem = (COLUMNS, f"{len(fields)}, needed are {max(word_column, tag_column)}")
-            elif not (fields[word_column - 1].strip() and fields[tag_column - 1].strip()):
+            elif not fields[word_column - 1].strip():
                 problem = (NO_TAG, shown(line.text))
+            else:
+                try:
+                    tag = labels.read(fields[tag_column - 1], line.origin)
+                except ValueError as error:
+                    problem = (NO_TAG, f"{shown(line.text)}: {error}")
         if problem is not None:
             bad.add(problem[0], line.origin, problem[1])
             is_whole = False
             continue
         start = start if words else line.origin
         words.append(fields[word_column - 1].strip())
-        tags.append(fields[tag_column - 1].strip())
+        tags.append(tag)
     if words and is_whole:
         count += 1
         yield TaggedWords(tuple(words), tuple(tags), start)

@@ -2,70 +2,28 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from recipes.common.data.headers import name_columns
 from recipes.common.data.json_files import begins_array, objects_of_array, objects_of_lines
-from recipes.common.data.lines import Line, read_lines
+from recipes.common.data.lines import filled_lines, read_lines
+from recipes.common.data.tables import Row, csv_cells, tsv_cells
 from recipes.common.errors import BadLines, DataError, looks_like_header, shown
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (".tsv", ".txt", ".tab", ".csv", *JSON_SUFFIXES)
 
-UNDECODABLE = "undecodable byte"
-EMPTY_LINE = "empty line"
 COLUMNS = "wrong number of columns"
-BAD_CSV = "not a row of CSV"
 MISSING_KEY = "key missing"
 
 _COLUMN_NUMBER = re.compile("[1-9][0-9]{0,8}")
-
-# what a cell of CSV may hold: documents fit, a quote that is never closed does not fill the memory
-_CELL_CHARACTERS = 16 << 20
-
-# the words by which people call the columns of a table of texts; a row of nothing else is the header
-_COLUMN_WORDS = frozenset(
-    "abstract anchor answer article body categories category class classes comment content description document "
-    "emotion emotions en english de fr es genre genres german french spanish gold highlights hypothesis id index "
-    "input intent label labels language lang line message name negative output passage polarity positive premise "
-    "question query rating reference response review score sent sentence sentiment similarity source src stars "
-    "summary tag tags target text tgt title topic topics translation tweet utterance".split()
-)
-_WORDS_OF_A_NAME = 3
-
-
-class Row(NamedTuple):
-    """The values asked for, in their order, and where they stand, `FILE:line`."""
-
-    values: tuple[Any, ...]
-    origin: str
-
-
-def may_name_a_column(cell: str) -> bool:
-    """Returns whether a cell may be the name of a column: a few words, which do not end like a sentence.
-
-    Args:
-        cell: The cell.
-
-    Example:
-
-    >>> may_name_a_column("Review Text"), may_name_a_column("Not again!")
-    (True, False)
-    """
-    return (
-        len(cell.split()) <= _WORDS_OF_A_NAME and re.fullmatch(r"[^\W\d].*(?<![.!?\u2026])", cell.strip()) is not None
-    )
-
-
-def _names_a_column(cell: str) -> bool:
-    """Whether a cell consists of words by which columns are called."""
-    words = re.findall(r"[^\W_]+", re.sub(r"(_[ab]|_?[12])$", "", cell.strip().casefold()))
-    return 0 < len(words) <= _WORDS_OF_A_NAME and _COLUMN_WORDS.issuperset(words)
+# rows of a table that are compared with a first one that may be a header
+_ROWS_LOOKED_AT = 50
 
 
 def suffix_of(file: Path) -> str:
@@ -88,18 +46,20 @@ def read_table(
 ) -> Iterator[Row]:
     """Streams the chosen columns of a file, row by row.
 
-    A TSV file (`.tsv`, `.tab`, `.txt`) has no quoting. A CSV file has: a cell in double quotes may hold commas, quotes
-    (doubled) and line breaks. JSON lines (`.jsonl`, `.ndjson`, `.json`) hold an object per line; a `.json` file may be
-    one array of objects instead. Each may be gzip-compressed and then end in `.gz`.
+    In CSV a cell in double quotes may hold commas, quotes (doubled) and line breaks. A TSV file (`.tsv`, `.tab`,
+    `.txt`) may be quoted likewise, see `recipes.common.data.tables.tsv_cells`. JSON lines (`.jsonl`, `.ndjson`,
+    `.json`) hold an object per line; a `.json` file may be one array of objects instead. Each may be gzip-compressed
+    and then end in `.gz`.
 
     Args:
         file: The file.
         columns: What is read: keys of JSON lines; names of columns where there is a header, or their numbers from 1,
             as text.
         bad: Where bad rows are noted.
-        header: Whether the first row of a TSV or CSV file names the columns. None for no header, with an error where
-            the first row looks like one.
-        width: Number of columns of every row of a TSV or CSV file; None for as many as are asked for, or more.
+        header: Whether the first row of a TSV or CSV file names the columns. None: where columns are asked for by
+            name. With numbers there is no header, with an error where the first row looks like one.
+        width: Number of columns of every row of a TSV or CSV file; None for that of the header, or of the first row
+            that has the columns asked for.
         unnamed: What is read in the place of `columns` where the header names none of them; None for an error.
 
     Yields:
@@ -122,8 +82,7 @@ def read_table(
     if suffix in JSON_SUFFIXES:
         rows = _json_rows(path, columns, bad)
     else:
-        tsv = (Row(tuple(line.text.split("\t")), line.origin) for line in _filled_lines(path, bad))
-        cells = _csv_cells(path, bad) if suffix == ".csv" else tsv
+        cells = csv_cells(path, ",", bad) if suffix == ".csv" else tsv_cells(path, bad)
         rows = _chosen_cells(path, cells, columns, bad, header, width, unnamed)
     for row in rows:
         count += 1
@@ -158,55 +117,6 @@ def _require_rows(path: Path, count: int, skipped: int, bad: BadLines) -> None:
         raise DataError(f"{path} " + ("is empty" if bad.total == skipped else f"has no row to read: {bad.report()}"))
 
 
-def _filled_lines(path: Path, bad: BadLines) -> Iterator[Line]:
-    """The lines that can be decoded and hold something."""
-    for line in read_lines(path):
-        if line.text is None:
-            bad.add(UNDECODABLE, line.origin, line.problem or "")
-        elif not line.text.strip():
-            bad.add(EMPTY_LINE, line.origin)
-        else:
-            yield line
-
-
-def _csv_cells(path: Path, bad: BadLines) -> Iterator[Row]:
-    undecodable: list[Line] = []
-
-    def texts() -> Iterator[str]:
-        for line in read_lines(path):
-            if line.text is None:
-                undecodable.append(line)
-            # the quotes of a bad line still tell where its row ends
-            yield (line.rest if line.text is None else line.text) + "\n"
-
-    csv.field_size_limit(max(csv.field_size_limit(), _CELL_CHARACTERS))
-    # not strict, a quote that is never closed would take the rest of the file into one cell
-    reader = csv.reader(texts(), strict=True)
-    while True:
-        start = reader.line_num + 1
-        origin, problem, cells = f"{path}:{start}", None, []
-        try:
-            cells = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            problem = str(error).partition(" - ")[0]
-            if reader.line_num > start:
-                problem += f" (in the row of lines {start} to {reader.line_num})"
-        bad_lines = undecodable.copy()
-        undecodable.clear()
-        if problem is not None:
-            # where a quote is not closed, nobody knows how many rows these lines are
-            for number in range(start, reader.line_num + 1):
-                bad.add(BAD_CSV, f"{path}:{number}", problem)
-        elif bad_lines:
-            bad.add(UNDECODABLE, bad_lines[0].origin, bad_lines[0].problem or "")
-        elif not any(cell.strip() for cell in cells) and len(cells) < 2:
-            bad.add(EMPTY_LINE, origin)
-        else:
-            yield Row(tuple(cells), origin)
-
-
 def _chosen_cells(
     path: Path,
     rows: Iterator[Row],
@@ -216,13 +126,16 @@ def _chosen_cells(
     width: int | None,
     unnamed: Sequence[str] | None,
 ) -> Iterator[Row]:
-    first = next(rows, None)
-    if first is None:
-        return
+    if header is None and not all(map(_COLUMN_NUMBER.fullmatch, columns)):
+        header = True
     if header:
+        first = next(rows, None)
+        if first is None:
+            return
         if unnamed is not None and {name.strip() for name in first.values}.isdisjoint(columns):
             columns = unnamed
         places = _named_places(columns, first)
+        width = width or len(first.values)
     else:
         named = [name for name in columns if not _COLUMN_NUMBER.fullmatch(name)]
         if named:
@@ -231,18 +144,28 @@ def _chosen_cells(
                 "takes the first row as names"
             )
         places = [int(name) - 1 for name in columns]
-        if header is None and max(places) < len(first.values):
-            cells = [first.values[place] for place in places]
-            if all(map(_names_a_column, cells)):
-                raise looks_like_header(cells, first.origin)
-        rows = itertools.chain([first], rows)
+    rows = _of_one_width(rows, places, width, bad)
+    if header is None:
+        some = list(itertools.islice(rows, _ROWS_LOOKED_AT))
+        chosen = [[row.values[place] for place in places] for row in some]
+        if chosen and name_columns(chosen[0], chosen[1:]):
+            raise looks_like_header(chosen[0], some[0].origin)
+        rows = itertools.chain(some, rows)
     for cells, origin in rows:
-        if width not in (None, len(cells)):
-            bad.add(COLUMNS, origin, f"{len(cells)} instead of {width}")
-        elif len(cells) <= max(places):
-            bad.add(COLUMNS, origin, f"{len(cells)}, needed are {max(places) + 1}")
+        yield Row(tuple(cells[place] for place in places), origin)
+
+
+def _of_one_width(rows: Iterator[Row], places: Sequence[int], width: int | None, bad: BadLines) -> Iterator[Row]:
+    """The rows with as many cells as `width` says, or the first row that has all places."""
+    for row in rows:
+        found = len(row.values)
+        if width not in (None, found):
+            bad.add(COLUMNS, row.origin, f"{found} instead of {width}")
+        elif found <= max(places):
+            bad.add(COLUMNS, row.origin, f"{found}, needed are {max(places) + 1}")
         else:
-            yield Row(tuple(cells[place] for place in places), origin)
+            width = found
+            yield row
 
 
 def _named_places(columns: Sequence[str], header: Row) -> list[int]:
@@ -250,6 +173,8 @@ def _named_places(columns: Sequence[str], header: Row) -> list[int]:
     names = [name.strip() for name in header.values]
     places = []
     for name in columns:
+        if names.count(name) > 1:
+            raise DataError(f"{header.origin}: the header names the column {name!r} {names.count(name)} times")
         if name in names:
             places.append(names.index(name))
         elif _COLUMN_NUMBER.fullmatch(name) and int(name) <= len(names):
@@ -273,4 +198,4 @@ def _json_objects(path: Path, bad: BadLines) -> Iterator[tuple[dict[str, Any], s
     # in JSON lines an array is a line that is no object
     if suffix_of(path) == ".json" and begins_array(read_lines(path)):
         return objects_of_array(path, read_lines(path), bad)
-    return objects_of_lines(_filled_lines(path, bad), bad)
+    return objects_of_lines(filled_lines(path, bad), bad)

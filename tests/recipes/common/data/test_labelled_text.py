@@ -63,8 +63,8 @@ def test_skipped_rows_are_counted_whatever_is_wrong(tmp_path):
     [
         ("null", {}, "a name, got null"),
         ('["x"]', {}, r"a name, got \['x'\]"),
-        ("null", {"label_separator": ","}, "names, got null"),
-        ("true", {"numeric": True}, None),
+        ("null", {"label_separator": ","}, "a name, got null"),
+        ("true", {"numeric": True}, "a number, got true"),
         ("7", {}, None),
         ("[]", {"label_separator": ","}, None),
     ],
@@ -186,7 +186,7 @@ def test_a_header_over_numbers_or_several_labels_is_said(tmp_path, text, options
         # a number like the others; a sentence; a text too long for a name; a rare label among rare ones
         ("Phrase\t4\n" + NUMBERS, {}),
         ("Not again!\tbad\n" + NUMBERS, {}),
-        ("one two three four\tbad\n" + NUMBERS, {}),
+        ("one two three four five six seven eight nine\tbad\n" + NUMBERS, {}),
         ("phrase\tgrade\n" + "a b\tx\nc d\ty\n", {}),
         ("phrase\tz\n" + "a b\tx;y\n", {"label_separator": ";"}),
         ("phrase\tx;z\n" + "a b\tx;y\nc d\ty;x\n" * 3, {"label_separator": ";"}),

@@ -31,7 +31,7 @@ def test_conllu(tmp_path):
     ("text", "message"),
     [
         ("a\tO\nb\n", r"a\.conll:2: wrong number of columns: 1, needed are 2"),
-        ("a\tO\nb\t \n", r"a\.conll:2: word or tag is empty"),
+        ("a\tO\nb\t \n", r"a\.conll:2: no word or no tag"),
         ("\n\n", "holds no sentence"),
     ],
 )
