@@ -51,8 +51,7 @@ class DataConfig:
     )
     header: bool | None = setting(
         None,
-        "Whether the first row of a table has the column names. null: yes if keys are names; "
-        "otherwise no, but stop if it looks like one.",
+        "Whether the first row of a table names its columns. null: yes if columns are given by name.",
         of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
