@@ -17,20 +17,11 @@ from zoo.preprocessing.rows import (
     shorten,
     string_tensor,
 )
+from zoo.preprocessing.tags import OUTSIDE, Entity, are_spans, joined_spans, mark_entities, span_tags
 from zoo.preprocessing.token_rows import added_count, padded_length
 from zoo.preprocessing.windowed import WindowedPreprocessor
 from zoo.preprocessing.windows import take_window
-from zoo.preprocessing.words import (
-    OUTSIDE,
-    SPLITS,
-    Entity,
-    are_spans,
-    joined_spans,
-    mark_entities,
-    span_tags,
-    split_words,
-    word_places,
-)
+from zoo.preprocessing.words import SPLITS, split_words, word_places
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -252,9 +243,8 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         """
         texts = as_sequence(texts, "texts", "lists of words")
         if all(isinstance(text, (str, bytes)) for text in texts):
-            whole = as_texts(texts, "texts")
-            spans = word_places(whole, self.split)
-            whole = [text.decode("utf-8", "replace") for text in whole]
+            whole = [text.decode("utf-8", "replace") for text in as_texts(texts, "texts")]
+            spans = [word_places(text, self.split) for text in whole]
         else:
             words = [[as_text(word, "texts").decode("utf-8", "replace") for word in row] for row in texts]
             whole, spans = [" ".join(row) for row in words], [joined_spans(row) for row in words]

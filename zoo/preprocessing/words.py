@@ -1,53 +1,135 @@
-"""Texts as words with their positions, and words with tags: B- begins an entity, I- continues it, O is outside."""
+"""What a word is, in every script: in Python and in the graph by the same expressions.
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+Words follow the idea of Unicode's word boundaries: they are runs of letters, digits and their marks, with a joiner such
+as an apostrophe or a hyphen between them. Scripts that are written without spaces between words have no such boundaries
+without a dictionary. There, each character with its marks is a word of its own, as in BERT's tokenizer for Chinese.
+Those scripts are the ones whose letters Unicode's line breaking lets break anywhere or leaves to a dictionary (classes
+ID, CJ, SA and AK). Korean is written with spaces, and so are its words.
 
-import numpy as np
+Reference:
+    Unicode Standard Annex #29, "Unicode Text Segmentation", section 4; Annex #14, "Unicode Line Breaking Algorithm",
+    table 1; Devlin et al. 2019, "BERT" (`tokenization.py`).
+"""
 
-from zoo.preprocessing.rows import as_texts, require_same_length, shorten, string_tensor
+from typing import Any
+
+import regex
+
 from zoo.tokenizers.tensors import import_tensorflow
 
-OUTSIDE = "O"
-SPLITS = ("punctuation", "space", "kinds")
-# letters, digits and marks, with single other characters between them ("U.S", "don't", "3.5", "e-mail")
-_WORD = r"[\p{L}\p{N}\p{M}]+(?:[\p{P}\p{S}][\p{L}\p{N}\p{M}]+)*"
-_PIECE = rf"{_WORD}|[\p{{P}}\p{{S}}]|[^\s\p{{P}}\p{{S}}\p{{L}}\p{{N}}\p{{M}}]+"
-_KINDS = r"[\p{L}\p{M}]+|\p{N}+|[\p{P}\p{S}]|[^\s\p{P}\p{S}\p{L}\p{N}\p{M}]+"
-_PATTERNS = {"punctuation": _PIECE, "space": r"\S+", "kinds": _KINDS}
+SCRIPTS_WITHOUT_SPACES = (
+    *("Han", "Hiragana", "Katakana", "Bopomofo", "Yi", "Tangut", "Nushu"),
+    *("Thai", "Lao", "Khmer", "Myanmar", "Tai_Le", "New_Tai_Lue", "Tai_Tham", "Tai_Viet", "Ahom"),
+    *("Balinese", "Javanese", "Kawi", "Brahmi", "Grantha", "Dives_Akuru"),
+)
+
+# Expressions that `regex` and RE2 read alike. RE2 has no set difference: `[^\P{L}x]` are the letters that are not x.
+# Its `\s` is ASCII alone.
+_SPACE = "\t-\r\x85\\p{Z}"
+# Letters without a script that these share: the sign of a long vowel, repetition marks
+_SHARED = "\u3006\u3031-\u3035\u303c\u30fc\uff70"
+_UNSPACED = "".join(rf"\p{{{script}}}" for script in SCRIPTS_WITHOUT_SPACES) + _SHARED
+# Marks, and letters that are written as marks: Thai and Lao AM, voiced sounds of half-width Katakana
+_MARK = "\\p{M}\u0e33\u0eb3\uff9e\uff9f"
+# Between two letters of Khmer, Burmese, Tai Tham, Balinese, Javanese, Kawi and others, these put one under the other
+_STACKER = "\u17d2\u1039\u1a60\u1b44\ua9c0\U00011f42\U00011046\U0001134d\U0001193e"
+_BASE = "|".join(rf"[^\P{{L}}\P{{{script}}}]" for script in SCRIPTS_WITHOUT_SPACES)
+_BASE = rf"(?:{_BASE}|[^\P{{N}}\P{{Han}}]|[{_SHARED}])"
+_CHARACTER = rf"{_BASE}(?:[{_STACKER}]{_BASE}|[{_MARK}])*"
+
+_LETTER = rf"[^\P{{L}}{_UNSPACED}{_MARK}]"
+_DIGIT = r"[^\P{N}\p{Han}]"
+# Invisible characters within a word: joiners, soft hyphens, directions. The space of zero width separates words
+_WITHIN = "[^\\P{Cf}\u200b]"
+_LETTERS = rf"{_LETTER}(?:{_WITHIN}*(?:{_LETTER}|\p{{M}}))*"
+_DIGITS = rf"(?:{_DIGIT}\p{{M}}*)+"
+_RUN = rf"(?:{_LETTER}|{_DIGIT})(?:{_WITHIN}*(?:{_LETTER}|{_DIGIT}|\p{{M}}))*"
+# What joins two runs to one word: ASCII ("U.S", "don't", "3.5", "e-mail"); middle dots; apostrophes; hyphens and the
+# dash of ranges; marks of Armenian; geresh, gershayim and maqaf of Hebrew; Arabic points of numbers; others of Annex
+# #29. Not the full stop, comma or word separator of another script, which often has no space on either side.
+_JOINER = (
+    "[!-/:-@\\[-`{-~\u00b0\u00b7\u0387\u055a-\u055f\u058a\u05be\u05f3\u05f4\u066b\u066c"
+    "\u2010-\u2013\u2018\u2019\u2024\u2027\u203f\u2040\u2044\u2054]"
+)
+_JOINED = rf"{_RUN}(?:{_JOINER}{_RUN})*"
+# One symbol: also a flag, or pictures with a tone of skin or joined to one
+_TONED = "[\\p{M}\U0001f3fb-\U0001f3ff]*"
+_SYMBOL = f"[\U0001f1e6-\U0001f1ff]{{2}}|[\\p{{P}}\\p{{S}}]{_TONED}(?:\u200d\\p{{S}}{_TONED})*"
+# Marks without a letter, control characters, characters of no standard
+_OTHER = rf"[^{_SPACE}\p{{L}}\p{{N}}\p{{P}}\p{{S}}\p{{Cf}}]+"
+
+_EXPRESSIONS = {
+    "punctuation": f"{_JOINED}|{_SYMBOL}|{_CHARACTER}|[{_MARK}]+|{_OTHER}",
+    "space": rf"[^{_SPACE}]+",
+    "kinds": f"{_LETTERS}|{_DIGITS}|{_SYMBOL}|{_CHARACTER}|[{_MARK}]+|{_OTHER}",
+    "letters": f"{_RUN}|{_CHARACTER}",
+}
+SPLITS = tuple(_EXPRESSIONS)
+_COMPILED = {split: regex.compile(expression) for split, expression in _EXPRESSIONS.items()}
+_IS_UNSPACED, _IS_LETTER = regex.compile(rf"[{_UNSPACED}]"), regex.compile(r"\p{L}")
 
 
-class Entity(NamedTuple):
-    """A part of a text with a label.
+def word_places(text: str, split: str = "punctuation") -> list[tuple[int, int]]:
+    """Returns the places of the words of a text, `(start, end)` in characters for each.
 
     Args:
-        label: The label, for example "PER".
-        text: The part of the text.
-        start, end: The part is `text[start:end]` of the whole text, or of its words joined by spaces.
-        words: Indices of its first word and of the word after its last.
-        score: Mean probability of the tags of its words.
-    """
+        text: The text.
+        split: See `split_words`.
 
-    label: str
-    text: str
-    start: int
-    end: int
-    words: tuple[int, int]
-    score: float
+    Example:
+
+    >>> word_places("me, 我们")
+    [(0, 2), (2, 3), (4, 5), (5, 6)]
+    """
+    return [match.span() for match in _COMPILED[split].finditer(text)]
+
+
+def words_of(text: str, split: str = "letters") -> list[str]:
+    """Returns the words of a text; by default those of letters and digits alone, for scores and counts.
+
+    Args:
+        text: The text.
+        split: See `split_words`.
+
+    Example:
+
+    >>> words_of("Don't: 3.5 Müller, 我们!")
+    ['Don', 't', '3', '5', 'Müller', '我', '们']
+    """
+    return [match.group() for match in _COMPILED[split].finditer(text)]
+
+
+def lacks_spaces(text: str) -> bool:
+    """Returns whether most letters of a text are of scripts that are written without spaces between words.
+
+    Args:
+        text: The text.
+
+    Example:
+
+    >>> lacks_spaces("我们都喜欢用 Keras"), lacks_spaces("우리는")
+    (True, False)
+    """
+    letters = _IS_LETTER.findall(text)
+    return 2 * sum(_IS_UNSPACED.match(letter) is not None for letter in letters) > len(letters)
 
 
 def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
     """Splits texts into words; a graph function.
 
+    In scripts that are written without spaces, such as Chinese, Japanese and Thai, each character is a word, except
+    with "space".
+
     Args:
         texts: String tensor `(batch,)`.
         split: "punctuation": at white space; characters other than letters and digits are separate words, unless a
-            single one is between two of these. "space": at white space alone. "kinds": at white space, between letters
-            and digits, and around each other character ("4th" is two words, "1999-05" three).
+            single one joins two of these. "space": at white space alone. "kinds": at white space, between letters
+            and digits, and around each other character ("4th" is two words, "1999-05" three). "letters": letters and
+            digits alone, all others separate words and belong to none.
 
     Returns:
         `(words, starts, ends)`: ragged `(batch, None)`. Starts and ends are byte offsets, int64. A NUL in a word
-        becomes U+0001.
+        becomes U+0001. Invisible characters between words belong to none.
 
     Example:
 
@@ -57,232 +139,16 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
     tf = import_tensorflow()
     from tensorflow_text import regex_split_with_offsets
 
-    piece = _PATTERNS[split]
+    word = _EXPRESSIONS[split]
     # the splitting operation ends a text at NUL, which is a control character like others here
     texts = tf.strings.regex_replace(texts, r"\x00", "\x01")
-    words, starts, ends = regex_split_with_offsets(texts, rf"\s+|{piece}", piece)
-    # what no pattern matches (bytes that are not UTF-8) stands between two matches
-    is_word = tf.strings.regex_full_match(words.values, r"\s*")
-    keep = words.with_values(~is_word)
+    words, starts, ends = regex_split_with_offsets(texts, word, word)
+    # what stands between two matches is no word; but bytes that are not UTF-8, which nothing matches, are a symbol
+    if split == "letters":
+        is_word = tf.strings.regex_full_match(words.values, word)
+    else:
+        invisible = "" if split == "space" else r"\p{Cf}"
+        is_word = ~tf.strings.regex_full_match(words.values, f"[{_SPACE}{invisible}]*")
+    keep = words.with_values(is_word)
     words, starts, ends = (tf.ragged.boolean_mask(part, keep) for part in (words, starts, ends))
     return words, starts, ends
-
-
-def word_places(texts: Sequence[bytes], split: str) -> list[list[tuple[int, int]]]:
-    """Returns the places of the words of texts in characters, `(start, end)` for each; eager.
-
-    Args:
-        texts: Texts as UTF-8.
-        split: See `split_words`.
-    """
-    _, *places = split_words(string_tensor(texts), split)
-    starts, ends = (place.to_list() for place in places)
-    return [character_spans(text, *row) for text, *row in zip(texts, starts, ends, strict=True)]
-
-
-def are_spans(x: Any, y: Any) -> bool:
-    """Whether labels are spans of characters of texts, and not one for each word.
-
-    Args:
-        x: What the user passed as inputs.
-        y: What the user passed as labels.
-    """
-    if not isinstance(y, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in y):
-        return False
-    if not all(isinstance(span, (Mapping, Entity)) for row in y for span in row):
-        return False
-    # of texts with words, empty lists are no labels of words
-    return any(y) or (isinstance(x, (list, tuple)) and all(isinstance(text, (str, bytes)) for text in x))
-
-
-def span_tags(
-    texts: Sequence[str | bytes],
-    spans: Sequence[Sequence[Any]],
-    split: str = "punctuation",
-    name: str = "spans",
-    texts_name: str = "texts",
-) -> list[list[str]]:
-    """Returns the BIO tags of the words of texts, from labelled spans of characters; eager.
-
-    A word that a span covers partly is tagged as a whole.
-
-    Args:
-        texts: The texts.
-        spans: For each text a list of `Entity`, or of dictionaries with "start", "end" and "label": characters `start`
-            to `end - 1`, in any order.
-        split: See `split_words`.
-        name, texts_name: Names of the arguments, for errors.
-
-    Raises:
-        TypeError, ValueError: If texts and spans differ in number; if a span is outside its text, overlaps another
-            span, contains no word, or shares a word with another span. The message names the span.
-
-    Example:
-
-    >>> span_tags(["Ada Lovelace wrote"], [[{"start": 0, "end": 12, "label": "PER"}]])
-    [['B-PER', 'I-PER', 'O']]
-    """
-    encoded = as_texts(texts, texts_name)
-    require_same_length(len(encoded), len(spans), texts_name, name, "list of spans")
-    rows = zip(encoded, word_places(encoded, split), spans, strict=True)
-    return [
-        tags_of_words(text.decode("utf-8", "replace"), places, some, f"{name}[{row}]")
-        for row, (text, places, some) in enumerate(rows)
-    ]
-
-
-def tags_of_words(text: str, places: Sequence[tuple[int, int]], spans: Sequence[Any], name: str = "spans") -> list[str]:
-    """Returns the BIO tags of the words of one text, see `span_tags`.
-
-    Args:
-        text: The text.
-        places: First character of each word, and the one after its last.
-        spans: The spans.
-        name: Name of the spans, for errors.
-    """
-    found: list[Any] = []
-    last = (0, 0)
-    for start, end, label in sorted(_span(span, f"{name}[{place}]") for place, span in enumerate(spans)):
-        shown = f"{name}: the span ({start}, {end}, {shorten(label)})"
-        if not 0 <= start < end <= len(text):
-            raise ValueError(f"{shown} must lie within the {len(text)} characters of the text, and not be empty.")
-        if start < last[1]:
-            raise ValueError(f"{shown} must not overlap another, got {last} too.")
-        words = [number for number, (begin, stop) in enumerate(places) if begin < end and stop > start]
-        if not words:
-            raise ValueError(f"{shown} must hold a word, got {shorten(text[start:end])}.")
-        if found and words[0] < found[-1][2]:
-            word = shorten(text[slice(*places[words[0]])])
-            raise ValueError(f"{shown} must not share a word with another, got {word}: split texts into more words.")
-        found.append((label, words[0], words[-1] + 1))
-        last = (start, end)
-    return encode_bio(found, len(places))
-
-
-def _span(span: Any, name: str) -> tuple[int, int, str]:
-    if isinstance(span, Entity):
-        span = span._asdict()
-    if not isinstance(span, Mapping) or not {"start", "end", "label"} <= set(span):
-        raise TypeError(f"{name} must have 'start', 'end' and 'label', got {shorten(span)}.")
-    start, end, label = span["start"], span["end"], span["label"]
-    for key, value in (("start", start), ("end", end)):
-        if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
-            raise TypeError(f"{name}['{key}'] must be a number of characters, got {shorten(value)}.")
-    if not isinstance(label, str) or not label:
-        raise TypeError(f"{name}['label'] must be a name, got {shorten(label)}.")
-    return int(start), int(end), label
-
-
-def mark_entities(
-    text: str, spans: Sequence[tuple[int, int]], tags: Sequence[str], scores: Sequence[float]
-) -> list[Entity]:
-    """Returns the entities that BIO tags mark in a text.
-
-    Args:
-        text: The text.
-        spans: First character of each word, and the one after its last.
-        tags: Tag of each word.
-        scores: Probability of each tag.
-    """
-    found = []
-    for label, first, end in decode_bio(tags):
-        start, stop = spans[first][0], spans[end - 1][1]
-        found.append(Entity(label, text[start:stop], start, stop, (first, end), float(np.mean(scores[first:end]))))
-    return found
-
-
-def joined_spans(words: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns the places of words in the text that joins them by spaces, `(start, end)` for each.
-
-    Args:
-        words: The words.
-    """
-    starts = np.cumsum([0, *(len(word) + 1 for word in words)])
-    return [(int(start), int(start) + len(word)) for start, word in zip(starts, words, strict=False)]
-
-
-def character_spans(text: bytes, starts: Sequence[int], ends: Sequence[int]) -> list[tuple[int, int]]:
-    """Returns places in bytes as places in characters of `text.decode("utf-8", "replace")`.
-
-    Args:
-        text: The text as UTF-8.
-        starts, ends: Places in bytes, in ascending order: `start <= end <= next start`.
-    """
-    spans, before, characters = [], 0, 0
-
-    def count(place: int) -> int:
-        nonlocal before, characters
-        characters += len(text[before:place].decode("utf-8", "replace"))
-        before = place
-        return characters
-
-    for start, end in zip(starts, ends, strict=True):
-        spans.append((count(start), count(end)))
-    return spans
-
-
-def decode_bio(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Returns the entities that tags mark.
-
-    An `I-` that follows no tag of its label begins an entity, as in the evaluation of CoNLL.
-
-    Args:
-        tags: One tag per word: "O", or "B-" or "I-" and a label.
-
-    Returns:
-        `(label, start, end)` per entity, in order: words `start` to `end - 1`.
-
-    Raises:
-        ValueError: If a tag has another form. The message names its position.
-
-    Example:
-
-    >>> decode_bio(["B-PER", "I-PER", "O", "B-LOC"])
-    [('PER', 0, 2), ('LOC', 3, 4)]
-
-    Reference:
-        Ramshaw and Marcus 1995, "Text Chunking using Transformation-Based Learning", section 4.1; Tjong Kim Sang and
-        Buchholz 2000 (CoNLL: every first word has B-).
-    """
-    entities: list[tuple[str, int, int]] = []
-    label, start = None, 0
-    for position, tag in enumerate([*tags, OUTSIDE]):
-        prefix, _, name = tag.partition("-")
-        if tag != OUTSIDE and (prefix not in ("B", "I") or not name):
-            raise ValueError(f"tags[{position}] must be 'O', or 'B-' or 'I-' and a label, got {tag!r}.")
-        goes_on = prefix == "I" and name == label
-        if label is not None and not goes_on:
-            entities.append((label, start, position))
-        if tag == OUTSIDE:
-            label = None
-        elif not goes_on:
-            label, start = name, position
-    return entities
-
-
-def encode_bio(entities: Iterable[tuple[str, int, int]], length: int) -> list[str]:
-    """Returns the tags of entities.
-
-    Args:
-        entities: `(label, start, end)`, words `start` to `end - 1`.
-        length: Number of words.
-
-    Returns:
-        One tag per word.
-
-    Raises:
-        ValueError: If an entity is empty, lies outside the words, or overlaps another.
-
-    Example:
-
-    >>> encode_bio([("PER", 0, 2)], 3)
-    ['B-PER', 'I-PER', 'O']
-    """
-    tags = [OUTSIDE] * length
-    for label, start, end in entities:
-        if not 0 <= start < end <= length:
-            raise ValueError(f"An entity must have 0 <= start < end <= {length}, got {(label, start, end)}.")
-        if any(tag != OUTSIDE for tag in tags[start:end]):
-            raise ValueError(f"The entity {(label, start, end)} overlaps another.")
-        tags[start:end] = [f"B-{label}"] + [f"I-{label}"] * (end - start - 1)
-    return tags

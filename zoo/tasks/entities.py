@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from zoo.export import Field
-from zoo.preprocessing.words import OUTSIDE
+from zoo.preprocessing.tags import OUTSIDE
 
 _SHAPE = ("batch", "entities")
 ENTITY_FIELDS = (

@@ -53,12 +53,11 @@ def read_spanned(files: Sequence[str], bad: BadLines, split: str) -> list[Spanne
                 bad.add(BAD_SPANS, origin, f"spans must be a list, got {shown(spans)}")
             else:
                 rows.append((text, spans, origin))
-        for (text, spans, origin), places in zip(
-            rows, zoo.preprocessing.words.word_places([row[0].encode() for row in rows], split), strict=True
-        ):
+        for text, spans, origin in rows:
+            places = zoo.preprocessing.words.word_places(text, split)
             try:
                 spans = [_read_label(span, labels, origin) for span in spans]
-                tags = zoo.preprocessing.words.tags_of_words(text, places, spans)
+                tags = zoo.preprocessing.tags.tags_of_words(text, places, spans)
             except (TypeError, ValueError) as error:
                 bad.add(BAD_SPANS, origin, str(error).removesuffix("."))
                 continue
@@ -93,7 +92,7 @@ def make_spanned(sentence: TaggedWords) -> SpannedText:
     Args:
         sentence: Words without punctuation, with BIO tags.
     """
-    places = zoo.preprocessing.words.joined_spans(sentence.words)
+    places = zoo.preprocessing.tags.joined_spans(sentence.words)
     spans = [
         {"start": places[first][0], "end": places[end - 1][1], "label": label}
         for label, first, end in zoo.preprocessing.decode_bio(sentence.tags)
@@ -168,7 +167,7 @@ def span_errors(
         split: How texts were split into words.
     """
     found = []
-    places = zoo.preprocessing.words.word_places([row.text.encode() for row in rows], split)
+    places = [zoo.preprocessing.words.word_places(row.text, split) for row in rows]
     for row, entities, values, words in zip(rows, predicted, probabilities, places, strict=True):
         right, given = _keys(row.spans), _keys(entities)
         errors = [(entity.score, "wrong", entity.start, entity.end, entity.label) for entity in entities]

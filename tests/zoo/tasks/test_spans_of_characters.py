@@ -19,7 +19,7 @@ def as_dicts(rows):
 
 def test_tags_of_spans():
     tags = span_tags(TEXTS, as_dicts(SPANS), "kinds")
-    assert tags[0] == ["O", "B-PER", "I-PER", "O", "O", "B-LOC", "O"]
+    assert tags[0] == ["O", "B-PER", "I-PER", "O", "O", "B-LOC", "I-LOC", "O"]
     assert tags[1:] == [["O"], ["O", "B-DAY", "O", "B-YEAR", "O", "O"]]
     # words that are covered in part
     assert span_tags(TEXTS[2:], as_dicts(SPANS[2:])) == [["O", "B-DAY", "B-YEAR"]]

@@ -134,15 +134,15 @@ def test_words_that_are_cut_off(make_task):
 def test_entities_of_a_text_with_punctuation(tagger, monkeypatch):
     """Words without their commas, and places that count characters: those before are of two to four bytes."""
     text = "\u201eG\u00fcnther\u201c \U0001f600 met Otto, of \u6771\u4eac."
-    words = ["\u201e", "G\u00fcnther", "\u201c", "\U0001f600", "met", "Otto", ",", "of", "\u6771\u4eac", "."]
-    tags = {"G\u00fcnther": 1, "\u6771\u4eac": 1, "Otto": 1, ",": 0}
+    words = ["\u201e", "G\u00fcnther", "\u201c", "\U0001f600", "met", "Otto", ",", "of", "\u6771", "\u4eac", "."]
+    tags = {"G\u00fcnther": 1, "\u6771": 1, "\u4eac": 2, "Otto": 1, ",": 0}
     rows = [np.eye(3)[[tags.get(word, 0) for word in words]] * 0.7 + 0.1]
     monkeypatch.setattr(tagger, "predict_texts", lambda texts, batch_size: rows)
     found = tagger.entities(text)
     assert [(entity.text, entity.words) for entity in found] == [
         ("G\u00fcnther", (1, 2)),
         ("Otto", (5, 6)),
-        ("\u6771\u4eac", (8, 9)),
+        ("\u6771\u4eac", (8, 10)),
     ]
     assert [(entity.start, entity.end) for entity in found] == [(1, 8), (16, 20), (25, 27)]
     for entity in found:
