@@ -41,6 +41,7 @@ from recipes.common.training.fitting import TrainingConfig, make_optimizer, prep
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.students import load_teacher, make_student
+from recipes.common.training.windowed import count_cut_sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,8 +296,9 @@ def text_scores(teacher: Any, student: Any, material: Material) -> dict[str, Any
     if not isinstance(student, zoo.Seq2SeqLM):
         return {}
     sources, references = ([pair[side] for pair in material.examples] for side in (0, 1))
-    scores = {}
+    scores: dict[str, Any] = {}
     for prefix, task in (("", student), ("teacher_", teacher)):
+        scores[f"{prefix}validation_sources_cut"] = count_cut_sources(f"{prefix}validation", task, sources)
         outputs = task.generate(sources, sampler="greedy", batch_size=64, truncate=True)
         scores |= {prefix + name: value for name, value in translation_scores(outputs, references, None).items()}
     return scores

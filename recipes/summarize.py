@@ -26,6 +26,7 @@ from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
+from recipes.common.training.windowed import count_cut_sources
 from recipes.translate import (
     JointTokenizerConfig,
     Seq2SeqModelConfig,
@@ -131,6 +132,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
         results = {
             "parameters": task.count_params(),
             "test_texts": len(test),
+            "test_sources_cut": count_cut_sources("test", task, texts),
             **rouge(outputs, [row.summaries for row in test]),
             "training_seconds": round(seconds, 1),
         }

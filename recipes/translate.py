@@ -34,6 +34,7 @@ from recipes.common.training.fitting import TrainingConfig, make_optimizer, prep
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.optimizers import OPTIMIZER_HELP, OPTIMIZERS, SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.tokenizers import TokenizerConfig
+from recipes.common.training.windowed import count_cut_sources
 
 OUTPUT_COLUMNS = ("source", "output", "reference")
 
@@ -186,6 +187,7 @@ def main(config: TranslateConfig) -> dict[str, Any]:
             "parameters": model.count_params(),
             "validation_nll_per_token": round(logs["nll"], 4),
             "test_sentences": len(test),
+            "test_sources_cut": count_cut_sources("test", model, sources),
             **translation_scores(outputs, references, data.target_language),
             **scores_by_language(sources, outputs, references, tokens),
             "sampler": config.sampler,

@@ -36,6 +36,8 @@ from recipes.common.evaluation.intervals import compare_models, table
 from recipes.common.evaluation.significance import mean_of
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import load_task
+from recipes.common.training.windowed import count_cut_sources
+from zoo.preprocessing import Seq2SeqLMPreprocessor
 from zoo.preprocessing.labels import Labels
 from zoo.storage import find_reader
 from zoo.tokenizers.chat import get_chat_format
@@ -87,7 +89,7 @@ class Classifier(zoo.TextClassifier):
         pass
 
     labels = Labels(2)
-    preprocessor = SimpleNamespace(problem="single_label", pairs=False)
+    preprocessor = SimpleNamespace(problem="single_label", pairs=False, truncate=False)
 
     def classify(self, texts):
         return [0, 1, 1, 0]
@@ -95,7 +97,7 @@ class Classifier(zoo.TextClassifier):
 
 class ClassifierOfSeveral(Classifier):
     labels = Labels(3)
-    preprocessor = SimpleNamespace(problem="multi_label", pairs=False)
+    preprocessor = SimpleNamespace(problem="multi_label", pairs=False, truncate=False)
 
     def classify(self, texts):
         return [[0, 2], [1], [], [2]]
@@ -440,11 +442,30 @@ class Writer(zoo.Seq2SeqLM):
         return options["outputs"]
 
 
-def test_intervals_of_texts():
+@pytest.fixture
+def writer(tiny_tokenizer, monkeypatch):
+    """A model that reads 4 tokens of a source, its end token among them."""
+    preprocessor = Seq2SeqLMPreprocessor(tiny_tokenizer, sequence_length=4, truncate=False)
+    monkeypatch.setattr(Writer, "preprocessor", preprocessor, raising=False)
+    return Writer.__new__(Writer)
+
+
+def test_sources_that_are_cut_are_counted(writer, tiny_tokenizer, capsys):
+    sources = ["alpha", "alpha beta iota kappa gamma alpha beta", "beta", "alpha beta iota kappa"]
+    added = 1 + writer.preprocessor.adds_start_token
+    cut = sum(len(tiny_tokenizer.tokenize(source)) + added > 4 for source in sources)
+    assert 0 < cut < 4
+    found = evaluate_translation(writer, sources, sources, outputs=sources)
+    assert found.scores["sources_cut"] == cut and f"{cut} of 4 sources" in capsys.readouterr().out
+    summaries = evaluate_summaries(writer, sources, [(text,) for text in sources], outputs=sources)
+    assert summaries.scores["sources_cut"] == cut
+    assert count_cut_sources("test", writer, sources[:1]) == 0
+
+
+def test_intervals_of_texts(writer):
     references = [f"the {word} dog runs over the green hill" for word in ("red", "big", "old", "shy", "wet", "sad")]
     outputs = {"a": [*references[:5], "a cat"], "b": references[:1] + ["a cat sleeps here now"] * 5}
     sources = [str(number) for number in range(6)]
-    writer = Writer.__new__(Writer)
     found = {name: evaluate_translation(writer, sources, references, outputs=texts) for name, texts in outputs.items()}
     scores, comparisons = compare_models(found, resamples=200)
     for name, texts in outputs.items():

@@ -19,6 +19,7 @@ from recipes.common.evaluation.answer_metrics import answer_scores
 from recipes.common.evaluation.label_metrics import entities_of, label_scores, tag_scores
 from recipes.common.evaluation.significance import Measure, correlation_of, f1_of, mean_of
 from recipes.common.evaluation.text_metrics import moses_tokens, rouge_of_each, scores_by_language, translation_scores
+from recipes.common.training.windowed import count_cut, count_cut_sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +97,8 @@ def evaluate_translation(
     }
     rows = [{"source": source, "reference": right} for source, right in zip(sources, references, strict=True)]
     same = np.array(outputs, object) == np.array(references, object)
-    return Evaluation(rows, outputs, {"pairs": len(rows), **scores}, {"exact_match": mean_of(same)}, corpora)
+    counts = {"pairs": len(rows), "sources_cut": count_cut_sources("data", task, sources)}
+    return Evaluation(rows, outputs, {**counts, **scores}, {"exact_match": mean_of(same)}, corpora)
 
 
 def evaluate_summaries(
@@ -115,7 +117,8 @@ def evaluate_summaries(
     rows = [{"source": text, "reference": list(right)} for text, right in zip(texts, summaries, strict=True)]
     scores = {name: round(float(np.mean(values)), 2) for name, values in each.items()}
     measures = {name: mean_of(values) for name, values in each.items()}
-    return Evaluation(rows, outputs, {"texts": len(rows), **scores}, measures)
+    counts = {"texts": len(rows), "sources_cut": count_cut_sources("data", task, texts)}
+    return Evaluation(rows, outputs, {**counts, **scores}, measures)
 
 
 def _generated(task: zoo.Seq2SeqLM, texts: list[str], options: Mapping[str, Any]) -> list[str]:
@@ -149,14 +152,17 @@ def evaluate_labels(task: zoo.TextClassifier, examples: Sequence[LabelledText]) 
         predicted = as_strings(predicted)
         measures = _label_measures(truth, predicted, problem)
     scores = label_scores(truth, predicted, problem)
-    return Evaluation(_rows_of(examples), predicted, {"examples": len(truth), **unknown, **scores}, measures)
+    counts = {"examples": len(truth), "examples_cut": count_cut("data", task.preprocessor, texts)}
+    return Evaluation(_rows_of(examples), predicted, {**counts, **unknown, **scores}, measures)
 
 
 def _label_measures(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -> dict[str, Measure]:
     several = problem == "multi_label"
     right, found = ([set(each) if several else {each} for each in labels] for labels in (truth, predicted))
     names = sorted(set().union(*right, *found))
-    relevant, positive = (np.array([[name in each for name in names] for each in sets]) for sets in (right, found))
+    relevant, positive = (
+        np.array([[name in each for name in names] for each in sets], bool) for sets in (right, found)
+    )
     counts = (relevant & positive, positive, relevant)
     same = mean_of([first == second for first, second in zip(right, found, strict=True)])
     if not several:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -
             (mean absolute error, Pearson and Spearman correlation, None where all values are the same).
 
     Reference:
-        scikit-learn and SciPy.
+        scikit-learn and SciPy; F1 of several labels as scikit-learn with `zero_division=0`.
 
     Example:
 
@@ -26,7 +27,7 @@ def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -
     0.5
     """
     from scipy import stats
-    from sklearn import metrics, preprocessing
+    from sklearn import metrics
 
     if problem == "regression":
         right, given = np.asarray(truth, "float64"), np.asarray(predicted, "float64")
@@ -38,12 +39,16 @@ def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -
             "spearman": _round(stats.spearmanr(right, given).statistic) if is_defined else None,
         }
     if problem == "multi_label":
-        encoder = preprocessing.MultiLabelBinarizer().fit([*truth, *predicted])
-        right, given = encoder.transform(truth), encoder.transform(predicted)
+        right, given = (list(map(set, labels)) for labels in (truth, predicted))
+        same = np.mean([one == other for one, other in zip(right, given, strict=True)])
+        # scikit-learn refuses rows without any label, and takes one label alone for two classes
+        hits = Counter(name for one, other in zip(right, given, strict=True) for name in one & other)
+        both = Counter(name for labels in (*right, *given) for name in labels)
+        of_each = [2 * hits[name] / count for name, count in both.items()]
         return {
-            "micro_f1": _round(metrics.f1_score(right, given, average="micro", zero_division=0)),
-            "macro_f1": _round(metrics.f1_score(right, given, average="macro", zero_division=0)),
-            "exact_match": _round((right == given).all(axis=1).mean()),
+            "micro_f1": _round(2 * hits.total() / max(1, both.total())),
+            "macro_f1": _round(np.mean(of_each) if of_each else 0.0),
+            "exact_match": _round(same),
         }
     return {
         "accuracy": _round(metrics.accuracy_score(truth, predicted)),
@@ -146,7 +151,8 @@ def linear_baseline(
     model = make_pipeline(vectorizer, linear).fit(joined(texts), labels)
     predicted = model.predict(joined(test_texts))
     if problem == "multi_label":
-        predicted = encoder.inverse_transform(predicted)
+        # a single label comes as one vector
+        predicted = encoder.inverse_transform(np.reshape(predicted, (len(predicted), -1)))
     return label_scores(test_labels, list(predicted), problem)
 
 

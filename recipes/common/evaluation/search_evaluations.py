@@ -13,6 +13,7 @@ from recipes.common.errors import errors_of
 from recipes.common.evaluation.evaluations import Evaluation, embedded
 from recipes.common.evaluation.search import retrieval_scores, search
 from recipes.common.evaluation.significance import mean_of
+from recipes.common.training.windowed import count_cut
 
 # documents that are searched for, and that are shown
 _MOST, _SHOWN = 10, 3
@@ -49,7 +50,8 @@ def evaluate_reranking(
         query: sorted(documents, key=lambda name, query=query: -scores[query, name])
         for query, documents in candidates.items()
     }
-    return _evaluation(retrieval, ordered, {"candidates": max(map(len, candidates.values()))})
+    cut = count_cut("data", task.preprocessor, texts, "candidates with their queries")
+    return _evaluation(retrieval, ordered, {"candidates": max(map(len, candidates.values())), "candidates_cut": cut})
 
 
 def _evaluation(retrieval: Retrieval, found: Mapping[str, Sequence[str]], scores: dict[str, Any]) -> Evaluation:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,17 @@ def count_cut(name: str, preprocessor: Any, texts: Any, what: str = "examples") 
     count = int(np.count_nonzero(lengths > preprocessor.sequence_length))
     print_cut(name, count, len(lengths), what, preprocessor)
     return count
+
+
+def count_cut_sources(name: str, task: zoo.Seq2SeqLM, sources: Sequence[str]) -> int:
+    """Returns how many sources an encoder-decoder cuts as it generates with `truncate=True`, and says so.
+
+    Args:
+        name: The part of the data.
+        task: The model.
+        sources: The sources.
+    """
+    return count_cut(name, task.preprocessor.replace(truncate=True), list(sources), "sources")
 
 
 def seen_words(preprocessor: zoo.preprocessing.TokenClassifierPreprocessor, inputs: Any) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn import metrics
 
+from recipes.common.evaluation.evaluations import _label_measures
 from recipes.common.evaluation.label_metrics import entities_of, label_scores, linear_baseline, tag_scores
 
 
@@ -16,6 +18,39 @@ def test_several_labels():
     # rounded to 4 digits
     assert scores["macro_f1"] == pytest.approx(sum(f1.values()) / 3, abs=5e-5)
     assert scores["exact_match"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("truth", "predicted", "f1", "exact"),
+    [
+        ([[], []], [[], []], (0, 0), 1.0),
+        ([["a"], []], [["a"], ["a"]], (2 / 3, 2 / 3), 0.5),
+        ([["a"], ["b"], []], [["a", "b"], [], ["b"]], (2 / 5, 1 / 2), 0.0),
+    ],
+)
+def test_rows_without_labels_and_a_single_label(truth, predicted, f1, exact):
+    """By hand: 2 hits / (found + right), of all labels and of each."""
+    scores = label_scores(truth, predicted, "multi_label")
+    expected = {"micro_f1": f1[0], "macro_f1": f1[1], "exact_match": exact}
+    assert scores == {name: pytest.approx(value, abs=5e-5) for name, value in expected.items()}
+    measures = _label_measures(truth, predicted, "multi_label")
+    counts = np.ones((1, len(truth)))
+    assert {name: measures[name](counts)[0] for name in measures} == pytest.approx(expected)
+
+
+def test_f1_of_several_labels_is_that_of_scikit_learn():
+    generator = np.random.default_rng(0)
+    right, given = generator.random((2, 40, 5)) < 0.4
+    truth, predicted = ([["abcde"[i] for i in np.flatnonzero(row)] for row in rows] for rows in (right, given))
+    scores = label_scores(truth, predicted, "multi_label")
+    for average in ("micro", "macro"):
+        expected = metrics.f1_score(right, given, average=average, zero_division=0)
+        assert scores[f"{average}_f1"] == pytest.approx(expected, abs=5e-5)
+
+
+def test_the_baseline_of_a_single_label():
+    texts, labels = ["good", "bad"] * 9, [["+"], []] * 9
+    assert linear_baseline(texts, labels, ["good", "bad"], [["+"], []], "multi_label")["exact_match"] == 1.0
 
 
 def test_one_label_that_is_rare_counts_as_much_for_macro_f1():
