@@ -42,8 +42,9 @@ def compare(results: Results, metrics: Sequence[str]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for metric in metrics:
         of_metric = []
-        every = [numbers[metric] for runs in results.values() for numbers in runs.values() if metric in numbers]
-        low, high = range_of(metric, every)
+        low, high = range_of(
+            metric, {name for runs in results.values() for numbers in runs.values() for name in numbers}
+        )
         for label, runs in results.items():
             values = [numbers[metric] for numbers in runs.values() if metric in numbers]
             row: dict[str, Any] = {"choice": label, "metric": metric, "runs": len(values), "values": values}

@@ -4,40 +4,41 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 
 Range = tuple[float, float]
 
-# the first that is found in the name of a result, or of its group, decides
+# the first that is found in the name of a result decides
 _RANGES: tuple[tuple[str, Range], ...] = (
     (r"bleu|chrf|rouge", (0, 100)),
     (r"spearman|pearson", (-1, 1)),
     (r"nll|bits_per|absolute_error|seconds", (0, math.inf)),
     (r"perplexity", (1, math.inf)),
+    (r"accuracy|f1|precision|recall|exact_match|ndcg|mrr|thresholds", (0, 1)),
 )
-# shares, which some recipes write in percent (those of SQuAD) and others as they are
-_SHARES = re.compile(r"accuracy|f1|precision|recall|exact_match|ndcg|mrr")
+# groups whose results have the names of labels
+_BY_LABEL = re.compile(r"_by_label$|^thresholds$")
+_OF_ANSWERS = re.compile(r"(exact_match|f1)(_with(out)?_answer)?")
 
 
-def range_of(metric: str, values: Sequence[float]) -> Range:
+def range_of(metric: str, others: Collection[str] = ()) -> Range:
     """Returns the lowest and the highest value that a result may have, infinite if it is unbounded or unknown.
 
     Args:
-        metric: Its name, as in `results.json`.
-        values: Some of its values: shares of which one is above 1 are in percent.
+        metric: Its name, as in `results.json`; those of a group have the name of the group and a point before theirs.
+        others: Names of the other results: `exact_match` beside `f1` is that of SQuAD, in percent.
 
     Example:
 
-    >>> range_of("accuracy", [0.97, 0.99]), range_of("test_reward_margin", [0.5])
-    ((0, 1), (-inf, inf))
+    >>> range_of("accuracy"), range_of("exact_match", ["exact_match", "f1"]), range_of("test_reward_margin")
+    ((0, 1), (0, 100), (-inf, inf))
     """
-    name = metric.lower()
-    for pattern, found in _RANGES:
-        if re.search(pattern, name):
-            return found
-    if _SHARES.search(name):
-        return 0, 100 if max(values, default=0) > 1 else 1
-    return -math.inf, math.inf
+    groups = metric.split(".")
+    name = next((group for group in groups[:-1] if _BY_LABEL.search(group)), groups[-1])
+    if _OF_ANSWERS.fullmatch(name) and metric.removesuffix(name) + "f1" in (metric, *others):
+        return 0, 100
+    found = (of_name for pattern, of_name in _RANGES if re.search(pattern, name.lower()))
+    return next(found, (-math.inf, math.inf))
 
 
 def clipped(interval: Range | None, low: float, high: float) -> Range | None:

@@ -34,7 +34,6 @@ def test_intervals_of_shares_end_at_0_and_1():
 def test_other_results_are_bounded_by_what_they_are():
     values = [99.0, 99.9, 99.95]
     assert rows_of("<2de>.sacreBLEU", values, values)[0]["interval"][1] == 100
-    assert rows_of("exact_match", values, values)[0]["interval"][1] == 100
     margins = rows_of("test_reward_margin", [0.9, 1.0, 1.1], [0.9, 1.0, 1.2])
     np.testing.assert_allclose(margins[0]["interval"], student([0.9, 1.0, 1.1]))
     assert rows_of("accuracy", [0.5], [0.6])[0]["interval"] is None
@@ -52,7 +51,23 @@ def test_other_results_are_bounded_by_what_they_are():
         ("validation_nll_per_token", (0, math.inf)),
         ("validation_perplexity", (1, math.inf)),
         ("validation_loss", (-math.inf, math.inf)),
+        # labels of any name
+        ("span_f1_by_label.BLEU", (0, 1)),
+        ("span_f1_by_label.U.S. rouge", (0, 1)),
+        ("thresholds.perplexity", (0, 1)),
+        ("<2bleu>.exact_match", (0, 1)),
+        ("BLEU.parameters", (-math.inf, math.inf)),
     ],
 )
 def test_ranges(metric, expected):
-    assert range_of(metric, [0.5]) == expected
+    assert range_of(metric) == expected
+
+
+def test_scores_of_answers_are_in_percent_however_low():
+    """A bad model answers 0.4 % right; that is no share."""
+    metric_names = ["exact_match", "f1"]
+    for name in metric_names:
+        assert range_of(name, metric_names) == (0, 100)
+        assert range_of(f"{name}_without_answer", metric_names) == (0, 100)
+        assert range_of(f"baseline.{name}", [f"baseline.{each}" for each in metric_names]) == (0, 100)
+    assert range_of("exact_match", ["accuracy", "micro_f1"]) == (0, 1)
