@@ -152,8 +152,9 @@ def _byte_level_bpe(tokenizer: Any) -> tuple[list[Any], list[Any]]:
     _require_plain(tokenizer)
     config = tokenizer._config()
     usual = {"split": ["gpt2"], "add_prefix_space": False, "normalization": None, "whole_words_first": False}
+    usual["missing_bytes"] = None
     for name, value in usual.items():
-        if config[name] != value:
+        if config.get(name) != value:
             raise _refuse(f"its operator has {name}={value!r} alone, this one has {config[name]!r}")
     # text that spells a special token does not become it: the operator finds some by name. No word has a space in it
     names = [

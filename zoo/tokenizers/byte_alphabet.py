@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -44,11 +44,17 @@ def to_bytes(token: str) -> bytes:
         ) from None
 
 
+def missing_bytes_of(tokens: Collection[str]) -> list[int]:
+    """Returns the bytes that have no token."""
+    return [byte for byte, character in enumerate(byte_characters()) if character not in tokens]
+
+
 def merging_model(tokens: Sequence[str], scores: Mapping[str, int]) -> bytes:
     """Builds a SentencePiece model that merges as byte-level BPE does.
 
     Its pieces have the ids of the tokens. Tokens that merging can't reach are control pieces under another name, which
-    no text spells; the model's obligatory unknown piece comes last and never comes up, since all bytes are pieces.
+    no text spells. The model's obligatory unknown piece follows them and never comes up. Behind it are the bytes that
+    have no token, so that each of them is a piece of its own.
 
     Args:
         tokens: All tokens in the order of their ids.
@@ -68,6 +74,8 @@ def merging_model(tokens: Sequence[str], scores: Mapping[str, int]) -> bytes:
         else:
             model.pieces.add(piece=f"\u2581{index}", type=piece.CONTROL)
     model.pieces.add(piece="\u2581unknown", type=piece.UNKNOWN)
+    for byte in missing_bytes_of(set(tokens)):
+        model.pieces.add(piece=byte_characters()[byte], type=piece.NORMAL)
     trainer = model.trainer_spec
     trainer.model_type = trainer.BPE
     trainer.vocab_size = len(model.pieces)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,7 +13,7 @@ import numpy as np
 from zoo.storage import naming, quote, read_bytes
 from zoo.storage.json_files import MOST_BYTES as MOST_JSON_BYTES
 from zoo.tokenizers.base import Tokenizer
-from zoo.tokenizers.byte_alphabet import byte_characters, to_bytes
+from zoo.tokenizers.byte_alphabet import byte_characters, missing_bytes_of, to_bytes
 from zoo.tokenizers.byte_level_words import ByteLevelWords, as_utf8
 from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.distinct import Tokens, cumulative_in_rows, tokens_of_words
@@ -42,6 +42,9 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
     order of the merges. Ids equal those of the `tokenizers` library. Bytes that are not valid UTF-8 are read as U+FFFD.
     `detokenize` always returns valid UTF-8; an unfinished character becomes U+FFFD.
 
+    Some vocabularies lack tokens for bytes that their training text did not have, such as control characters
+    (SmolLM2: 21 bytes). `missing_bytes` says what becomes of these bytes. Texts with them are not restored.
+
     Args:
         vocabulary: Tokens in the order of their ids, or a mapping from token to id. Each byte is written as one
             printable character (a space is `Ġ`). Special and added tokens are written as plain text.
@@ -52,12 +55,15 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         normalization: None, or `"NFC"` as in Qwen.
         whole_words_first: Whether a word that is a token becomes that token in spite of the merges (Llama 3's
             `ignore_merges`).
+        missing_bytes: What becomes of bytes without a token: None if there must be none, `"drop"` to leave them out
+            before merging, or `"unknown"` for one unknown token each.
         pad_token, start_token, end_token, unknown_token, mask_token, special_tokens, added_tokens, strip_left,
-            strip_right, chat_format: As for `Tokenizer`. No byte is unknown, but some models have an unknown token.
+            strip_right, chat_format: As for `Tokenizer`. The unknown token comes up only with
+            `missing_bytes="unknown"`.
 
     Raises:
-        ValueError: A byte or a merged token is not in the vocabulary, a token occurs twice, ids have gaps, or an
-            argument is not one of the values above.
+        ValueError: A byte without `missing_bytes`, or a merged token, is not in the vocabulary, a token occurs twice,
+            ids have gaps, or an argument is not one of the values above.
 
     Example:
 
@@ -81,6 +87,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         add_prefix_space: bool = False,
         normalization: str | None = None,
         whole_words_first: bool = False,
+        missing_bytes: str | None = None,
         pad_token: str | None = None,
         start_token: str | None = None,
         end_token: str | None = None,
@@ -114,17 +121,14 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             "normalization": normalization,
             "whole_words_first": bool(whole_words_first),
         }
-        missing = [byte for byte, character in enumerate(byte_characters()) if character not in self._ids]
-        if missing:
-            first = quote(byte_characters()[missing[0]])
-            raise ValueError(
-                f"vocabulary must hold a token for each of the 256 bytes, got none for {len(missing)} of them; the "
-                f"first is {missing[0]:#04x}, spelled {first}."
-            )
+        self._missing_bytes = missing_bytes
         self._merges = [tuple(pair) for pair in merges]
         as_spelled = {*self.special_tokens, *self._added}
+        self._check_missing_bytes(as_spelled)
         self._bytes = [token.encode("utf-8") if token in as_spelled else to_bytes(token) for token in self._vocabulary]
         self._byte_lengths = np.array([len(content) for content in self._bytes], np.int32)
+        if missing_bytes == "unknown":
+            self._byte_lengths[self.unknown_id] = 1
         self._words = ByteLevelWords(
             self._ids,
             merge_scores(self._ids, self._merges),
@@ -132,7 +136,31 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             split=self._split,
             normalization=normalization,
             whole_words_first=whole_words_first,
+            unknown_id=self.unknown_id if missing_bytes == "unknown" else None,
         )
+
+    def _check_missing_bytes(self, as_spelled: Collection[str]) -> None:
+        choice, missing = self._missing_bytes, missing_bytes_of(self._ids)
+        if choice not in (None, "drop", "unknown"):
+            raise ValueError(f"missing_bytes must be None, 'drop' or 'unknown', got {quote(choice)}.")
+        if choice == "unknown" and self.unknown_id is None:
+            raise ValueError("missing_bytes='unknown' needs an unknown_token, got None.")
+        if not missing:
+            return
+        first = byte_characters()[missing[0]]
+        if choice is None:
+            raise ValueError(
+                f"vocabulary must hold a token for each of the 256 bytes, got none for {len(missing)} of them; the "
+                f"first is {missing[0]:#04x}, spelled {quote(first)}. Or set missing_bytes to 'drop' or 'unknown'."
+            )
+        if self._choices["whole_words_first"]:
+            characters = {byte_characters()[byte] for byte in missing}
+            for token in self._vocabulary:
+                if token not in as_spelled and not characters.isdisjoint(token):
+                    raise ValueError(
+                        "whole_words_first must be False where a token holds a byte that has no token of its own, "
+                        f"got True with {quote(token)}."
+                    )
 
     @classmethod
     def from_files(
@@ -243,9 +271,10 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         texts = as_utf8(words)
         token_lengths = tf.gather(tf.constant(self._byte_lengths), ids.values)
         ends = cumulative_in_rows(token_lengths, ids.row_splits)
-        starts = ends - token_lengths
+        normal = self._words.normalize(texts)
+        starts, ends = self._words.from_kept(normal, ids, ends - token_lengths, ends)
         if self._choices["normalization"]:
-            starts, ends = self._before_normalization(texts, self._words.normalize(texts), ids, starts, ends)
+            starts, ends = self._before_normalization(texts, normal, ids, starts, ends)
         return Tokens(ids, *to_characters(texts, ids, starts, ends))
 
     def _before_normalization(
@@ -268,7 +297,9 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
     def _config(self) -> dict[str, Any]:
-        return {**self._choices, **self._special_config()}
+        # left out where it is None, so that earlier versions read what they could write
+        missing = {} if self._missing_bytes is None else {"missing_bytes": self._missing_bytes}
+        return {**self._choices, **missing, **self._special_config()}
 
     def _files(self) -> dict[str, bytes]:
         vocabulary = json.dumps(self._ids, ensure_ascii=False)

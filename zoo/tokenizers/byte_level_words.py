@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.tokenizers.byte_alphabet import byte_characters, byte_to_code_point, merging_model, to_bytes
+from zoo.tokenizers.byte_alphabet import (
+    byte_characters,
+    byte_to_code_point,
+    merging_model,
+    missing_bytes_of,
+    to_bytes,
+)
 from zoo.tokenizers.known_words import KnownWords
 from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
 from zoo.tokenizers.special_tokens import StringIndex
@@ -28,6 +34,7 @@ class ByteLevelWords:
         split: Keys of `PATTERNS`.
         normalization: `None` or `"NFC"`.
         whole_words_first: Whether a word that is a token becomes that token, whatever the merges say.
+        unknown_id: The token of a byte that has none of its own; None where such bytes are dropped before merging.
 
     Attributes:
         resources: What a SavedModel must track.
@@ -45,9 +52,15 @@ class ByteLevelWords:
         split: Sequence[str],
         normalization: str | None,
         whole_words_first: bool,
+        unknown_id: int | None,
     ) -> None:
         self._splitter = WordSplitter(split)
         self._normalization = normalization
+        self._unknown_id = unknown_id
+        self._count = len(ids)
+        missing = missing_bytes_of(ids)
+        self._has_token = np.isin(np.arange(256), missing, invert=True)
+        self._drops = bool(missing) and unknown_id is None
         self._model = SentencePieceOperations(merging_model(list(ids), scores))
         known = [token for token in ids if token in scores or token in byte_characters()]
         self._out_of_reach = None
@@ -99,7 +112,7 @@ class ByteLevelWords:
         )
 
         def merge(places: Any) -> Any:
-            rest = tf.gather(contents, places)
+            rest = self._without_dropped(tf.gather(contents, places))
             characters = tf.gather(tf.constant(byte_to_code_point()), rest.values)
             return self._merge(tf.strings.unicode_encode(rest.with_values(characters), "UTF-8"))
 
@@ -107,7 +120,44 @@ class ByteLevelWords:
         part_splits = tf.searchsorted(owners, tf.range(tf.size(texts, out_type=tf.int64) + 1))
         return tf.RaggedTensor.from_row_splits(pieces.values, tf.gather(pieces.row_splits, part_splits), validate=False)
 
+    def _without_dropped(self, contents: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Ragged bytes without those that are dropped, so that those around them merge."""
+        if not self._drops:
+            return contents
+        tf = import_tensorflow()
+        is_kept = tf.gather(tf.constant(self._has_token), contents.values)
+        return tf.ragged.boolean_mask(contents, contents.with_values(is_kept))
+
+    def from_kept(
+        self, words: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Converts positions among the bytes that are not dropped to positions among all bytes.
+
+        Args:
+            words: `tf.string` `(words,)`, valid UTF-8 in normal form.
+            ids: Their tokens, ragged `(words, None)`.
+            starts, ends: Flat int32 positions of the tokens.
+        """
+        if not self._drops:
+            return starts, ends
+        tf = import_tensorflow()
+        contents = tf.strings.unicode_decode(words, "ISO-8859-1")
+        places = tf.ragged.range(contents.row_lengths()).with_row_splits_dtype(tf.int64)
+        is_kept = contents.with_values(tf.gather(tf.constant(self._has_token), contents.values))
+        kept = tf.ragged.boolean_mask(places, is_kept)
+        first = tf.repeat(kept.row_starts(), ids.row_lengths())
+        begins, lasts = (
+            tf.cast(tf.gather(kept.values, first + tf.cast(part, tf.int64)), tf.int32) for part in (starts, ends - 1)
+        )
+        return begins, lasts + 1
+
     def _merge(self, parts: tf.Tensor) -> tf.RaggedTensor:
+        ids = self._merge_known(parts)
+        if self._unknown_id is None:
+            return ids
+        return ids.with_values(import_tensorflow().where(ids.values < self._count, ids.values, self._unknown_id))
+
+    def _merge_known(self, parts: tf.Tensor) -> tf.RaggedTensor:
         tf = import_tensorflow()
         if self._out_of_reach is None:
             return self._model.tokenize(parts)

@@ -159,7 +159,7 @@ def test_errors(byte_level):
             ByteLevelBPETokenizer(vocabulary, merges, **change)
     with pytest.raises(ValueError, match=r"merges\[0\]=\('a', 'zz'\): the token 'zz'"):
         ByteLevelBPETokenizer(vocabulary, [("a", "zz")])
-    with pytest.raises(ValueError, match="256 bytes, got none for 255 of them; the first is 0x00, spelled 'Ā'"):
+    with pytest.raises(ValueError, match="256 bytes, got none for 255 of them; the first is 0x00, spelled"):
         ByteLevelBPETokenizer(["a"], [])
     with pytest.raises(ValueError, match="'\u4f60', which stands for no byte"):
         ByteLevelBPETokenizer({**vocabulary, "\u4f60": len(vocabulary)}, merges)

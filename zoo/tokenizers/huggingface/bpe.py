@@ -6,6 +6,7 @@ from typing import Any
 
 from zoo.storage import quote
 from zoo.tokenizers.base import Tokenizer
+from zoo.tokenizers.byte_alphabet import missing_bytes_of
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.huggingface.reader import ANY, OfType, TokenizerJson, parts, read, refuse, require_keys, types
 from zoo.tokenizers.huggingface.sentencepiece_json import bytes_decoder
@@ -92,9 +93,21 @@ def _byte_level(
         add_prefix_space=last.get("add_prefix_space", True),
         normalization="NFC" if normalizers else None,
         whole_words_first=model.get("ignore_merges", False),
-        **settled,
+        **_missing_bytes(model, tokens, settled),
         **added_tokens(entries, normalizes=bool(normalizers)),
     )
+
+
+def _missing_bytes(model: dict[str, Any], tokens: list[str], settled: dict[str, str]) -> dict[str, str]:
+    """What becomes of bytes without a token: the model's unknown token, or nothing."""
+    if not missing_bytes_of(set(tokens)):
+        return settled
+    unknown = model.get("unk_token")
+    if unknown is None:
+        return {**settled, "missing_bytes": "drop"}
+    if model.get("fuse_unk"):
+        raise refuse("model.fuse_unk", True, "do it where each of the 256 bytes has a token")
+    return {**settled, "missing_bytes": "unknown", "unknown_token": unknown}
 
 
 def _pattern_name(splitter: dict[str, Any]) -> str:

@@ -181,7 +181,7 @@ def _describe_byte_level(tokenizer: ByteLevelBPETokenizer, settings: dict[str, A
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": None,
+            "unk_token": settings["unknown_token"] if settings.get("missing_bytes") == "unknown" else None,
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
             "fuse_unk": False,
