@@ -1,4 +1,4 @@
-"""Reading a configuration of the Transformers library: every key is used, or known not to matter, or an error."""
+"""Reading a configuration of the Transformers library: a key of theirs is used, or known not to matter, or an error."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -6,9 +6,11 @@ from typing import Any
 
 from zoo.config.checks import require
 from zoo.huggingface.config_keys import CHOICE_OF, KEYS, LAYERS, MOST_WIDTH, WIDTHS, is_integer
+from zoo.huggingface.declared_keys import stray_keys
 from zoo.huggingface.generation_keys import KEYS as GENERATION
 from zoo.huggingface.generation_keys import UNSUPPORTED
 from zoo.storage import quote, quote_key
+from zoo.storage.user_warnings import warn_user
 
 # keys that change no output of the model: bookkeeping, numbers of special tokens, choices of generation and training
 # loops, ways to compute the same thing, heads that score one choice among others (summary_...)
@@ -173,22 +175,36 @@ class ConfigReader:
         """Ends the reading.
 
         Raises:
-            ValueError: If there are keys that nobody has taken and that are not known to have no effect.
+            ValueError: If there are keys that nobody has taken, that the library knows for this `model_type`, and that
+                are not known to have no effect.
+
+        Warns:
+            UserWarning: There are keys that no version of the library knows, so that they change nothing there.
         """
         if self.values.get("pruned_heads"):
             raise ValueError(f"pruned_heads must be empty, got {quote(self.values['pruned_heads'])}.")
         for key, usual in USUAL.items():
             if key not in self._taken and key in self.values:
                 self.take_only(key, usual)
-        unknown = sorted(set(self.values) - self._taken - NEUTRAL - {"pruned_heads"})
-        if unknown:
-            shown = ", ".join(f"{quote_key(key, most=80)}={quote(self.values[key], most=80)}" for key in unknown[:10])
-            shown += f" and {len(unknown) - 10} more" if len(unknown) > 10 else ""
+        unknown = set(self.values) - self._taken - NEUTRAL - {"pruned_heads"}
+        model_type = self.values.get("model_type")
+        # code that comes with a model may read any key
+        strays = set() if self.values.get("auto_map") else stray_keys(model_type, unknown)
+        if unknown - strays:
             raise ValueError(
-                f"config.json with model_type={quote(self.values.get('model_type'))} has keys that are not known here: "
-                f"{shown}. "
-                "A model imported without them might compute something else."
+                f"config.json with model_type={quote(model_type)} has keys that are not known here: "
+                f"{self._shown(unknown - strays)}. A model imported without them might compute something else."
             )
+        if strays:
+            warn_user(
+                f"config.json with model_type={quote(model_type)} has keys that no version of the Transformers library "
+                f"has for it, so they are left out: {self._shown(strays)}."
+            )
+
+    def _shown(self, keys: Collection[str]) -> str:
+        names = sorted(keys)
+        shown = ", ".join(f"{quote_key(key, most=80)}={quote(self.values[key], most=80)}" for key in names[:10])
+        return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def activation(name: str, key: str = "activation") -> str:
