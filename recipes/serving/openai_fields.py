@@ -11,23 +11,23 @@ from recipes.serving.problems import Problem
 
 # Fields that ask for what models here do not do: allowed with the value that asks for nothing.
 _IDLE: dict[str, tuple[Any, ...]] = {
-    "best_of": (None, 1),
-    "frequency_penalty": (None, 0),
-    "presence_penalty": (None, 0),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False, 0),
-    "top_logprobs": (None, 0),
-    "suffix": (None, ""),
-    "tools": (None, []),
-    "tool_choice": (None, "none", "auto"),
-    "parallel_tool_calls": (None, True, False),
-    "functions": (None, []),
-    "function_call": (None, "none"),
-    "response_format": (None, {"type": "text"}),
-    "modalities": (None, ["text"]),
-    "audio": (None,),
-    "store": (None, False),
-    "service_tier": (None, "auto", "default"),
+    "best_of": (1,),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "logit_bias": ({},),
+    "logprobs": (False, 0),
+    "top_logprobs": (0,),
+    "suffix": ("",),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "parallel_tool_calls": (True, False),
+    "functions": ([],),
+    "function_call": ("none",),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "store": (False,),
+    "service_tier": ("auto", "default"),
 }
 # Fields that describe the request to somebody else and change no answer.
 _NOTES = ("user", "metadata", "safety_identifier", "prompt_cache_key")
@@ -160,10 +160,10 @@ class EmbeddingBody:
 
 
 class _Fields:
-    """The fields of a body, taken one by one; what is left is unknown."""
+    """The fields of a body, taken one by one; what is left is unknown. A field that is null counts as absent."""
 
     def __init__(self, body: dict[str, Any]) -> None:
-        self._left = dict(body)
+        self._left = _without_nulls(body)
 
     def take(self, name: str, kinds: Any, default: Any = ...) -> Any:
         value = self._left.pop(name, None)
@@ -224,11 +224,20 @@ def _writing(fields: _Fields, limits: LimitsConfig) -> dict[str, Any]:
     }
 
 
+def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def _message(message: Any, place: int) -> dict[str, str]:
-    """A message with a role and a text; parts of texts are joined."""
+    """A message with a role and a text; parts of texts are joined.
+
+    Clients send answers back with all fields that OpenAI's API has, null where there is nothing.
+    """
     if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not message["role"]:
         raise Problem(422, f"messages[{place}] must be an object with a role and a content.")
-    if set(message) - {"role", "content", "name", "refusal"}:
+    message = _without_nulls(message)
+    others = {name for name in set(message) - {"role", "content", "name", "refusal"} if message[name] != []}
+    if others:
         raise Problem(422, f"messages[{place}] must have a role and a content alone.")
     content = message.get("content")
     if isinstance(content, list):
@@ -238,4 +247,5 @@ def _message(message: Any, place: int) -> dict[str, str]:
         content = "".join(part["text"] for part in content)
     if not isinstance(content, str):
         raise Problem(422, f"messages[{place}].content must be a text.")
-    return {"role": message["role"], "content": content}
+    # newer models of OpenAI call the system "developer"
+    return {"role": "system" if message["role"] == "developer" else message["role"], "content": content}

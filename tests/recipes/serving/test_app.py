@@ -75,6 +75,28 @@ def test_chat(openai_client, chat_model):
     assert answer.choices[0].message.content == expected
 
 
+def test_its_own_answers_and_null_fields_are_taken(openai_client, client, chat_model):
+    settings = {"model": "chat", "max_tokens": 5}
+    asked = [{**TALK[0], "role": "developer"}, TALK[1]]  # the system by its newer name
+    answer = openai_client.chat.completions.create(messages=asked, **settings).choices[0].message
+    assert answer.content == chat_model.generate(TALK, max_new_tokens=5, jit_compile=False)
+    dumped = answer.model_dump()
+    assert None in dumped.values() and {"function_call", "tool_calls"} <= set(dumped)
+    longer = [*TALK, {"role": "assistant", "content": answer.content}, TALK[1]]
+    expected = chat_model.generate(longer, max_new_tokens=5, jit_compile=False)
+    answers = openai_client.chat.completions.create(messages=[*TALK, dumped, TALK[1]], **settings)
+    assert answers.choices[0].message.content == expected
+    # all fields of the interface that may be null
+    nulls = dict.fromkeys(["audio", "tool_calls", "function_call", "refusal", "name", "tool_call_id"])
+    body = {**settings, "messages": [{**message, **nulls, "annotations": []} for message in longer]}
+    body |= dict.fromkeys(["n", "stop", "temperature", "tools", "stream_options", "reasoning_effort", "verbosity"])
+    assert client.post("/v1/chat/completions", json=body).json()["choices"][0]["message"]["content"] == expected
+    for field in ({"tool_calls": [{"id": "1"}]}, {"audio": {"id": "1"}}, {"content": None}):
+        body = {**settings, "messages": [{**TALK[1], **field}]}
+        refused = client.post("/v1/chat/completions", json=body)
+        assert refused.status_code == 422 and "messages[0]" in refused.json()["error"]["message"]
+
+
 def test_streams(openai_client, chat_model):
     events = list(
         openai_client.chat.completions.create(
