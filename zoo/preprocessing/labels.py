@@ -77,23 +77,32 @@ class Labels:
         """
         if isinstance(label, bytes):
             label = label.decode("utf-8", "replace")
+        is_flag = isinstance(label, (bool, np.bool_))
         if isinstance(label, str):
             if label in self._ids:
                 return self._ids[label]
-        elif isinstance(label, (int, np.integer)) and not isinstance(label, bool) and 0 <= label < len(self):
+        elif isinstance(label, (int, np.integer)) and not is_flag and 0 <= label < len(self):
             return int(label)
         numbers = f"a number from 0 to {len(self) - 1}"
         allowed = numbers if self.names is None else f"one of {shorten(self.names)} or {numbers}"
         hint = ""
         if isinstance(label, (list, tuple, np.ndarray)) and len(label) == len(self) and sorted(label)[-1:] == [1]:
             hint = " Of one-hot rows pass np.argmax(y, axis=-1)."
+        if is_flag:
+            hint = " Booleans are the labels of 2 classes; pass numbers or names of more."
         raise ValueError(f"{name} must be {allowed}, got {shorten(label)}.{hint}")
+
+    def class_of(self, label: Any, name: str) -> int:
+        """Returns the number of the one label of a row or word, as `id_of`; False and True are those of two labels."""
+        if isinstance(label, (bool, np.bool_)) and len(self) == 2:
+            return int(label)
+        return self.id_of(_scalar(label), name)
 
     def ids(self, y: Any, count: int, name: str, x_name: str) -> np.ndarray:
         """Returns the number of each row's label, int32 `(rows,)`.
 
         Args:
-            y: Names or numbers.
+            y: Names or numbers `(rows,)`; or `(rows, 1)`, as columns of tables have it.
             count: Rows of the inputs.
             name, x_name: Names of the arguments.
 
@@ -102,7 +111,9 @@ class Labels:
         """
         y = as_sequence(y, name, "labels")
         require_same_length(count, len(y), x_name, name, "label")
-        return np.array([self.id_of(_scalar(label), f"{name}[{row}]") for row, label in enumerate(y)], "int32")
+        if all(isinstance(label, (list, tuple, np.ndarray)) and len(label) == 1 for label in y):
+            y = [label[0] for label in y]
+        return np.array([self.class_of(label, f"{name}[{row}]") for row, label in enumerate(y)], "int32")
 
     def indicators(self, y: Any, count: int, name: str, x_name: str) -> np.ndarray:
         """Returns which labels each row has, zeros and ones in float32, `(rows, labels)`.
@@ -193,11 +204,14 @@ class Labels:
             y: Tensor of names or numbers, of any shape.
 
         Raises:
+            ValueError: If they are booleans, and the labels are not two.
             tf.errors.InvalidArgumentError: When it runs, if one is no label, naming its row in the batch.
         """
         import tensorflow as tf
 
         y = tf.convert_to_tensor(y)
+        if y.dtype == tf.bool and len(self) != 2:
+            raise ValueError(f"labels must be 2 for a dataset whose labels are booleans, got {shorten(self.strings)}.")
         given = y
         if y.dtype.is_floating:
             y = tf.where(tf.equal(y, tf.floor(y)), y, -1)

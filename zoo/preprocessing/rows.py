@@ -126,7 +126,7 @@ def as_weights(values: Any, count: int, name: str) -> np.ndarray:
     """Returns one weight per row, float32 `(count,)`.
 
     Args:
-        values: What the user passed.
+        values: What the user passed, `(count,)` or `(count, 1)`.
         count: Number of rows.
         name: Name of the argument.
 
@@ -137,6 +137,8 @@ def as_weights(values: Any, count: int, name: str) -> np.ndarray:
         weights = np.asarray(values, dtype="float32")
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} must hold one number per row, got {shorten(values)}.") from error
+    if weights.shape == (count, 1):
+        weights = weights[:, 0]
     if weights.shape != (count,):
         raise ValueError(f"{name} must hold one number for each of the {count} rows, got the shape {weights.shape}.")
     wrong = np.flatnonzero(~np.isfinite(weights) | (weights < 0))

@@ -118,7 +118,7 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
                     f"{name}[{index}] must hold one label per word, got {len(labels)} labels for the {words} words of "
                     f"{x_name}[{index}]."
                 )
-            ids += [self.labels.id_of(label, f"{name}[{index}][{place}]") for place, label in enumerate(labels)]
+            ids += [self.labels.class_of(label, f"{name}[{index}][{place}]") for place, label in enumerate(labels)]
         return x.with_values(tf.constant(ids, tf.int32, shape=(len(ids),)))
 
     def tokens(self, x: Any) -> dict[str, Any]:

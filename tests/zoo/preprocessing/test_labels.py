@@ -6,6 +6,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from zoo.preprocessing.labels import Labels, as_numbers  # noqa: E402
+from zoo.preprocessing.rows import as_weights  # noqa: E402
 
 NAMED = Labels(["bad", "good", "so-so"])
 
@@ -33,7 +34,8 @@ def test_ids(y):
         ([0, -1, 1], r"y\[1\] must be .* got -1"),
         ([0, 1, "fine"], r"y\[2\] must be .* got 'fine'"),
         ([0, 1.5, 1], r"y\[1\] must be .* got 1.5"),
-        ([True, 1, 1], r"y\[0\] must be .* got True"),
+        ([True, 1, 1], r"y\[0\] must be .* got True\. Booleans are the labels of 2 classes"),
+        ([[0], [1, 2], [1]], r"y\[0\] must be .* got \[0\]"),
         ([0, 1], "y must hold one label per row, got 2 for 3 in x"),
         (5, "y must be a list, array or tensor of labels, got int 5"),
         ("good", "y must be a list of labels, got one text 'good'"),
@@ -42,6 +44,23 @@ def test_ids(y):
 def test_what_is_no_label(y, message):
     with pytest.raises((TypeError, ValueError), match=message):
         NAMED.ids(y, 3, "y", "x")
+
+
+def test_columns_and_booleans():
+    two, flags = Labels(["bad", "good"]), np.array([True, False, True])
+    for y in (flags, flags[:, None], flags.tolist(), [[True], [False], [True]], tf.constant(flags)[:, None]):
+        assert two.ids(y, 3, "y", "x").tolist() == [1, 0, 1]
+    for y in (np.array([[2], [0], [1]]), [["so-so"], ["bad"], ["good"]], tf.constant([[2.0], [0.0], [1.0]])):
+        assert NAMED.ids(y, 3, "y", "x").tolist() == [2, 0, 1]
+    # as a data set has it
+    assert two.graph_ids(flags).numpy().tolist() == [1, 0, 1]
+    with pytest.raises(ValueError, match="labels must be 2 .* booleans"):
+        NAMED.graph_ids(flags)
+    # several labels per row: a flag is no label
+    with pytest.raises(ValueError, match=r"each label of y\[0\] must be .* got True"):
+        two.indicators([[True], [False]], 2, "y", "x")
+    assert two.indicators(np.array([[True, False]]), 1, "y", "x").tolist() == [[1, 0]]
+    assert as_weights(np.array([[1.0], [2.0]]), 2, "sample_weight").tolist() == [1, 2]
 
 
 def test_printed():
