@@ -50,7 +50,7 @@ def read_config(directory: str | os.PathLike[str]) -> TransformerConfig:
     values = read_config_file(directory)
     with naming(directory / CONFIG_FILE):
         family = get_family(values.get("model_type"))
-    with open_checkpoint(directory) as tensors, naming(directory / CONFIG_FILE):
+    with open_checkpoint(directory, required=False) as tensors, naming(directory / CONFIG_FILE):
         return _read_config(family, values, _plain_names(family, tensors))[0]
 
 
@@ -59,7 +59,7 @@ def load_backbone(directory: str | os.PathLike[str], *, load_weights: bool = Tru
 
     Args:
         directory: The directory, with `config.json` and safetensors files.
-        load_weights: Whether to load the weights.
+        load_weights: Whether to load the weights. Without them the safetensors files need not be there.
         **overrides: Replaced choices that do not change the weights, for example `max_length=4096` or `dropout=0.0`.
 
     Raises:
@@ -168,7 +168,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
     values = read_config_file(directory)
     with naming(directory / CONFIG_FILE):
         family = get_family(values.get("model_type"))
-    with open_checkpoint(directory) as files, naming(directory / CONFIG_FILE):
+    with open_checkpoint(directory, required=load_weights) as files, naming(directory / CONFIG_FILE):
         tensors = _plain_names(family, files)
         config, reader = _read_config(family, values, tensors)
         head = head_of(family, task)
@@ -180,7 +180,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
         with deferred(directory.name):
             with in_names(reader.names):
                 # shapes are compared before anything is allocated; experts may be thousands of tensors
-                if not load_weights or config.feed_forward.num_experts:
+                if tensors.shapes and (not load_weights or config.feed_forward.num_experts):
                     require_weights(config, int(reader.elements), tensors.source)
                     _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
                 backbone = Backbone.from_config(chosen)
@@ -239,7 +239,8 @@ def _plain_names(family: Family, files: TensorFiles) -> TensorFiles:
 def _read_config(
     family: Family, values: dict[str, Any], tensors: TensorFiles
 ) -> tuple[TransformerConfig, ConfigReader]:
-    reader = ConfigReader(values, tensors.shapes, tensors.source)
+    # without files nothing bounds the counts
+    reader = ConfigReader(values, tensors.shapes or (), tensors.source)
     with in_names(reader.names, ChoiceError):
         config = family.read(reader)
     reader.finish()

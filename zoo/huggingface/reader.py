@@ -7,7 +7,10 @@ from zoo.huggingface.directory import is_huggingface, load_backbone
 from zoo.huggingface.task_names import task_of
 from zoo.huggingface.tasks import load_task
 from zoo.storage import Reader, read_one_version, register_reader
+from zoo.storage.checkpoint import CONFIG_FILE
+from zoo.storage.tokenizer import is_stored_tokenizer
 from zoo.tokenizers import load_huggingface
+from zoo.tokenizers.huggingface import has_huggingface_tokenizer
 
 
 class TransformersReader(Reader):
@@ -18,12 +21,19 @@ class TransformersReader(Reader):
     def accepts(self, source: Path) -> bool:
         return is_huggingface(source)
 
+    def accepts_tokenizer(self, source: Path) -> bool:
+        # beside another configuration the files are those of another kind of model
+        is_alone = not (source / CONFIG_FILE).exists() and not is_stored_tokenizer(source)
+        return is_alone and has_huggingface_tokenizer(source)
+
     def task_of(self, source: Path) -> str:
         return task_of(source)
 
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
         def load() -> Any:
-            own = load_huggingface(source) if tokenizer is None else tokenizer
+            own = tokenizer
+            if own is None and has_huggingface_tokenizer(source):  # else for use on token level
+                own = load_huggingface(source)
             return load_task(kind, source, load_weights=load_weights, tokenizer=own, **choices)
 
         return read_one_version(source, load)

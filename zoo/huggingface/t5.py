@@ -68,6 +68,8 @@ def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
     # files of T5EncoderModel and of what classifies tokens
     sides = {name.partition(".")[0] for name in reader.tensors}
     is_encoder = "encoder" in sides and "decoder" not in sides
+    if not sides:  # no file is there
+        is_encoder = not reader.values.get("is_encoder_decoder", True)
     reader.take_only("is_encoder_decoder", not is_encoder, *([True] if is_encoder else []))
     reader.skip("n_positions")  # of the training
     reader.skip("classifier_dropout")  # of a head
@@ -75,7 +77,7 @@ def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
     tied = reader.take("tie_word_embeddings", True)
     scaled = not multilingual and reader.take("scale_decoder_outputs", tied)
     if not scaled:
-        tied = "lm_head.weight" not in reader.tensors
+        tied = "lm_head.weight" not in reader.tensors if sides else multilingual and tied
     dropout = reader.take("dropout_rate", 0.1)
     decoder_layers = reader.take_number("num_decoder_layers", layers)
     output = EmbeddingConfig(tie_output=tied, output_scale=width**-0.5 if scaled else None)

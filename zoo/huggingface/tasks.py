@@ -36,7 +36,7 @@ def load_task(
     Args:
         task_class: Our class, for example `MaskedLM`.
         directory: The directory, with `config.json` and safetensors files.
-        load_weights: Whether to load the weights.
+        load_weights: Whether to load the weights. Without them the safetensors files need not be there.
         tokenizer: The tokenizer; None for use on token level. With the tokenizer of the directory, the decoder of an
             encoder-decoder starts from the token that the configuration names (T5: padding token, BART: end token).
         **choices: Arguments of the task that replace those of the model, for example `labels`; and choices of the

@@ -1,6 +1,7 @@
 """Reading and writing the presets of KerasHub, through KerasHub."""
 
 import dataclasses
+import math
 import os
 import warnings
 from collections.abc import Callable
@@ -44,7 +45,7 @@ def load_backbone(directory: str | os.PathLike[str], *, load_weights: bool = Tru
 
     Args:
         directory: The preset.
-        load_weights: Whether to load the weights.
+        load_weights: Whether to load the weights. Without them their file need not be there.
         **overrides: Replaced choices that do not change the weights, see `zoo.config.replace_choices`. Most presets of
             models without a table of positions do not name their `max_length`.
 
@@ -67,13 +68,13 @@ class Opened:
         backbone: Ours.
         arguments: The arguments of theirs.
         theirs: Theirs, whose weights have no values; None where no weights were loaded.
-        elements: How many numbers its file holds.
+        elements: How many numbers its file holds; infinite where it has none.
     """
 
     backbone: Backbone
     arguments: Arguments
     theirs: Any
-    elements: int
+    elements: float
 
 
 def open_backbone(directory: str | os.PathLike[str], load_weights: bool, overrides: dict[str, Any]) -> Opened:
@@ -88,13 +89,14 @@ def open_backbone(directory: str | os.PathLike[str], load_weights: bool, overrid
             raise ValueError(f"config must be an object, got {quote(given)}.")
     plain = {key: value for key, value in given.items() if key not in _OF_KERAS}
     arguments = to_dataclass(kind, plain, f"{path}: config")
-    weights = open_h5(directory / WEIGHTS_FILE)
+    weights = open_h5(directory / WEIGHTS_FILE) if load_weights or (directory / WEIGHTS_FILE).exists() else None
+    held = math.inf if weights is None else weights.elements
     with naming(path):
-        layers, held = arguments.num_layers, weights.elements
-        allowed = f"at most {held}, how many numbers {weights.path.name} holds"
-        require(layers <= held, "config.num_layers", layers, allowed)
+        layers = arguments.num_layers
+        require(layers <= held, "config.num_layers", layers, f"at most {held}, how many numbers {WEIGHTS_FILE} holds")
         config = arguments.config()
-        require_weights(config, held, str(weights.path))
+        if weights is not None:
+            require_weights(config, weights.elements, str(weights.path))
     replaced = replace_choices(config, overrides)
     theirs = None
     with deferred(directory.name) as scope:

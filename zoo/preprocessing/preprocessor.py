@@ -284,7 +284,10 @@ class Preprocessor:
             ValueError: If there is none.
         """
         if self.tokenizer is None:
-            raise ValueError(f"{what} needs a tokenizer: {self.task_name}(backbone, tokenizer).")
+            raise ValueError(
+                f"{what} needs a tokenizer: {self.task_name}(backbone, tokenizer), or "
+                f"{self.task_name}.from_preset(..., tokenizer=...) where the files have none."
+            )
         return self.tokenizer
 
     @property

@@ -18,6 +18,12 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 ENDING = ".safetensors"
+# weights_only runs no code; tensors that share memory are stored each for itself
+_CONVERT = (
+    "import glob, torch, safetensors.torch as s; s.save_file({{name: t.clone().contiguous() for file in "
+    "sorted(glob.glob('{pickled}')) for name, t in torch.load(file, map_location='cpu', weights_only=True).items()}}, "
+    "'{name}')"
+)
 
 
 class TensorFiles:
@@ -75,16 +81,20 @@ def read_config_file(directory: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def open_checkpoint(directory: Path) -> Iterator[TensorFiles]:
+def open_checkpoint(directory: Path, required: bool = True) -> Iterator[TensorFiles]:
     """Opens the safetensors files of a directory: the single file if there is one, else the files of an index.
 
     Args:
         directory: The directory.
+        required: Whether there must be files. Without any, no tensors are returned.
 
     Raises:
         ValueError: If there are no files, if one is missing or damaged, or if they do not fit the index. Pickled
             weights are never read.
     """
+    if not required and not any((directory / name).is_file() for name in (WEIGHTS_FILE, INDEX_FILE)):
+        yield TensorFiles({}, {}.__getitem__, WEIGHTS_FILE)
+        return
     with contextlib.ExitStack() as stack:
         files, owner, shapes = {}, {}, {}
         index = _read_index(directory)
@@ -144,10 +154,16 @@ def _read_index(directory: Path) -> dict[str, str] | None:
 
 
 def _require_safetensors(path: Path) -> None:
-    if not path.is_file():
-        others = sorted(found.name for pattern in ("*.bin", "*.h5", "*.msgpack") for found in path.parent.glob(pattern))
-        raise ValueError(
-            f"{path.parent} has no {path.name}"
-            + (f", only {others}, which may hold code and are not read" if others else "")
-            + ". Save the model with safetensors."
-        )
+    if path.is_file():
+        return
+    others = sorted(found.name for pattern in ("*.bin", "*.h5", "*.msgpack") for found in path.parent.glob(pattern))
+    message = f"{path.parent} has no {path.name}"
+    if others:
+        message += f", only {others}, which may hold code and are not read"
+    pickled = f"{path.name.removesuffix(ENDING).replace('model', 'pytorch_model', path.name == WEIGHTS_FILE)}*.bin"
+    if not any(path.parent.glob(pickled)):
+        raise ValueError(f"{message}. Save the model with safetensors.")
+    raise ValueError(
+        f"{message}. With PyTorch and safetensors installed, this command in that directory reads tensors alone and "
+        f'writes them as {path.name}:\n  python -c "{_CONVERT.format(pickled=pickled, name=path.name)}"'
+    )

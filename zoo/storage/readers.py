@@ -40,6 +40,14 @@ class Reader:
         """
         raise NotImplementedError
 
+    def accepts_tokenizer(self, source: Path) -> bool:
+        """Returns whether a path has a tokenizer that `load_tokenizer` reads; by default that of a model.
+
+        Args:
+            source: A path of a file or directory, which may not exist.
+        """
+        return self.accepts(source)
+
     def task_of(self, source: Path) -> str:
         """Returns the name of the task that a model was saved as.
 
@@ -110,12 +118,13 @@ def register_reader(reader: Reader, last: bool = False) -> None:
         _READERS.insert(0, reader)
 
 
-def find_reader(preset: str | os.PathLike[str]) -> tuple[Reader, Path]:
+def find_reader(preset: str | os.PathLike[str], *, tokenizer: bool = False) -> tuple[Reader, Path]:
     """Returns the reader of a model, and the path of the model.
 
     Args:
         preset: A directory or file, `hf://owner/name` for a model of the hub, or a name. The model of a run is found in
             the folder of the run.
+        tokenizer: Whether a tokenizer alone is enough.
 
     Raises:
         ValueError: If no reader accepts it. The message names what they look for.
@@ -123,7 +132,7 @@ def find_reader(preset: str | os.PathLike[str]) -> tuple[Reader, Path]:
     name = os.fspath(preset)
     path = fetch(name) if name.startswith(PREFIX) else settled(name)
     for reader in _READERS:
-        if reader.accepts(path):
+        if reader.accepts(path) or (tokenizer and reader.accepts_tokenizer(path)):
             return reader, path
     hints = "" if path.exists() else "".join(reader.hint(name) for reader in _READERS)
     # what accepts less than others is asked first, and is rarer

@@ -101,6 +101,22 @@ def write_tokenizer(
                 (directory / stored).unlink()
 
 
+def is_stored_tokenizer(directory: str | os.PathLike[str]) -> bool:
+    """Returns whether a directory holds a `tokenizer.json` of `write_tokenizer`.
+
+    Args:
+        directory: The directory.
+    """
+    path = Path(directory) / CONFIG_FILE
+    if not path.is_file():
+        return False
+    try:
+        values = parse_json(read_bytes(path, MOST_BYTES), str(path))
+    except ValueError:
+        return False
+    return isinstance(values, dict) and values.get("format") == FORMAT
+
+
 def read_tokenizer(directory: str | os.PathLike[str]) -> TokenizerFiles:
     """Reads what `write_tokenizer` wrote.
 

@@ -17,6 +17,7 @@ from zoo.storage import (
 )
 from zoo.storage.deferred import deferred
 from zoo.storage.preset_format import CONFIG_FILE
+from zoo.storage.tokenizer import is_stored_tokenizer
 from zoo.storage.user_warnings import warn_user
 from zoo.tasks.arguments import parameters_of
 from zoo.tasks.kinds import task_class_of
@@ -33,6 +34,9 @@ class SavedReader(Reader):
     def accepts(self, source: Path) -> bool:
         # asked after those who know other files of this name: what is damaged is said when it is read
         return (source / CONFIG_FILE).is_file()
+
+    def accepts_tokenizer(self, source: Path) -> bool:
+        return not (source / CONFIG_FILE).exists() and is_stored_tokenizer(source)
 
     def task_of(self, source: Path) -> str:
         return read_description(source).task
@@ -60,6 +64,8 @@ class SavedReader(Reader):
             return _from_open_preset(kind, preset, _read_saved(kind, preset), load_weights, {}, choices).backbone
 
     def load_tokenizer(self, source: Path) -> Any:
+        if not (source / CONFIG_FILE).exists():  # a tokenizer alone
+            return Tokenizer.load(source)
         with open_preset(source, weights=False) as preset:
             return None if preset.tokenizer is None else Tokenizer.from_stored(preset.tokenizer)
 
@@ -71,6 +77,9 @@ class RunReader(SavedReader):
 
     def accepts(self, source: Path) -> bool:
         return not (source / CONFIG_FILE).exists() and super().accepts(source / "model")
+
+    def accepts_tokenizer(self, source: Path) -> bool:
+        return self.accepts(source)
 
     def task_of(self, source: Path) -> str:
         return super().task_of(source / "model")

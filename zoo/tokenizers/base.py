@@ -78,7 +78,8 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         """Returns the tokenizer of a model. `Tokenizer.from_preset` returns a tokenizer of any class.
 
         Args:
-            preset: See `Task.from_preset`.
+            preset: See `Task.from_preset`; or a directory with a tokenizer alone, of the Transformers library or as
+                `save` writes it.
 
         Raises:
             ValueError: If there is no such model, or it has no tokenizer of this class.
@@ -89,7 +90,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         >>> Tokenizer.from_preset("path/to/gpt2").tokenize(["Hello world"]).to_list()
         [[15496, 995]]
         """
-        reader, source = find_reader(preset)
+        reader, source = find_reader(preset, tokenizer=True)
         tokenizer = reader.load_tokenizer(source)
         if not isinstance(tokenizer, cls):
             found = "no tokenizer" if tokenizer is None else f"a {type(tokenizer).__name__}, not a {cls.__name__}"

@@ -10,6 +10,7 @@ from typing import Any
 from zoo.storage import naming, quote, read_bytes, read_json, require_type
 from zoo.storage.tokenizer import FORMAT
 from zoo.tokenizers.base import Tokenizer
+from zoo.tokenizers.byte_alphabet import missing_bytes_of
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.huggingface.bpe import from_bpe
 from zoo.tokenizers.huggingface.chat_template import with_chat_template
@@ -62,6 +63,19 @@ def load_huggingface(path: str | os.PathLike[str], **roles: str | None) -> Token
     file, tokenizer = _load(path, roles)
     tokenizer.source = str(file)
     return with_chat_template(tokenizer, path.parent if path.is_file() else path)
+
+
+def has_huggingface_tokenizer(directory: str | os.PathLike[str]) -> bool:
+    """Returns whether a directory has files of a tokenizer that `load_huggingface` looks for.
+
+    Args:
+        directory: The directory.
+    """
+    directory = Path(directory)
+    alone = ("tokenizer.json", SOURCE_FILE, *_MODEL_FILES, "vocab.txt")
+    return any((directory / name).is_file() for name in alone) or all(
+        (directory / name).is_file() for name in ("vocab.json", "merges.txt")
+    )
 
 
 def _load(path: Path, roles: dict[str, str | None]) -> tuple[Path, Tokenizer]:
@@ -161,6 +175,7 @@ def _from_vocabulary_and_merges(directory: Path, roles: dict[str, str], config: 
         directory / "vocab.json",
         directory / "merges.txt",
         add_prefix_space=bool(_flag(config, "add_prefix_space")),
+        missing_bytes="drop" if missing_bytes_of(vocabulary) else None,
         strip_left=[roles["mask_token"]] if "mask_token" in roles else [],  # RoBERTa's swallows the space before
         **roles,
     )
