@@ -53,6 +53,11 @@ class DataConfig:
     on_error: Literal["raise", "skip"] = setting(
         "raise", "What to do at a malformed question: stop, or skip and count it."
     )
+    language: str = setting(
+        "en",
+        "Two-letter code of the language of the answers. Scores ignore the articles of ar, de, en, es and vi.",
+        harmless=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,11 +118,11 @@ def main(config: AnswerConfig) -> dict[str, Any]:
             task, run, config.training, columns_of(train), columns_of(validation), metric="accuracy", mode="max"
         )
         if config.model.no_answer_threshold == TUNE and not all(row.answers for row in validation):
-            tune_threshold(task, validation)
+            tune_threshold(task, validation, config.data.language)
             task.save_to_preset(run.path / "model")
         (questions, contexts), _ = columns_of(test)
         found = task.answer(questions, contexts, top_k=config.best)
-        scores = report(run, test, found)
+        scores = report(run, test, found, config.data.language)
         results = {
             "parameters": task.count_params(),
             "test_questions": len(test),
@@ -177,35 +182,39 @@ def print_cut_questions(
         print(f"{name}: {count} of {len(rows)} questions ({count / len(rows):.1%}) are cut at {longest} tokens")
 
 
-def tune_threshold(task: zoo.QuestionAnswerer, examples: Sequence[Question]) -> None:
+def tune_threshold(task: zoo.QuestionAnswerer, examples: Sequence[Question], language: str) -> None:
     """Sets the threshold of no answer to that with the highest F1.
 
     Args:
         task: The task, which always gives an answer.
         examples: Validation data.
+        language: That of the answers.
     """
     found = task.answer(*columns_of(examples)[0])
     margins = [math.log(max(each.no_answer, 1e-300)) - math.log(max(each.score, 1e-300)) for each in found]
     f1 = [
-        max((token_f1(each.text, text) for text, _ in row.answers), default=0.0)
+        max((token_f1(each.text, text, language) for text, _ in row.answers), default=0.0)
         for each, row in zip(found, examples, strict=True)
     ]
     task.no_answer_threshold = best_threshold(margins, f1, [bool(row.answers) for row in examples])
     print(f"no answer where its logit is above that of the best answer by {task.no_answer_threshold:.3f}")
 
 
-def report(run: RunFolder, examples: Sequence[Question], found: Sequence[Sequence[Any]]) -> dict[str, float]:
+def report(
+    run: RunFolder, examples: Sequence[Question], found: Sequence[Sequence[Any]], language: str
+) -> dict[str, float]:
     """Returns the scores; writes predictions, the best answers and the wrong ones, and draws how sure they are.
 
     Args:
         run: The run folder.
         examples: Test data.
         found: The best answers to each.
+        language: That of the answers.
     """
     predicted = [answers[0].text for answers in found]
     right = [[text for text, _ in row.answers] for row in examples]
     is_right = [
-        normalized(text) in {normalized(other) for other in (texts or [""])}
+        normalized(text, language) in {normalized(other, language) for other in (texts or [""])}
         for text, texts in zip(predicted, right, strict=True)
     ]
     # what SQuAD's evaluation script reads
@@ -229,7 +238,7 @@ def report(run: RunFolder, examples: Sequence[Question], found: Sequence[Sequenc
     write_errors(run, ["confidence", "predicted", "right", "question", "context", "origin"], errors)
     sure = np.array([answers[0].score for answers in found])
     plot_reliability({"first answers": (sure, is_right)}, run.plots / "reliability.png", "Test questions")
-    return answer_scores(predicted, right)
+    return answer_scores(predicted, right, language)
 
 
 def by_name(examples: Sequence[Question], answers: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,8 @@ from typing import Any
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of
-from recipes.common.evaluation.text_metrics import bleu
+from recipes.common.evaluation.translation_metrics import Tokenization, bleu, bleu_tokenization, check_tokenization
+from recipes.common.words import counted_words
 from recipes.translate import OUTPUT_COLUMNS
 
 
@@ -28,6 +29,9 @@ class BleuByLengthConfig:
     names: list[str] = setting([], "Their names in the report. Empty: the names of the folders.")
     bounds: list[int] = setting(
         [8, 11, 14, 17], "Largest number of words of a source in each row of the table, except the last row."
+    )
+    bleu_tokenization: Tokenization | None = setting(
+        None, "sacreBLEU's tokenization. null: by the script of the references, as recipes.translate chooses it."
     )
     run_folder: str = setting("runs/bleu_by_length", "Folder of the report.", offers="paths")
 
@@ -48,7 +52,11 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
         raise ConfigError(f"names must be {len(config.runs)} different ones, one per run, got {names}")
     if not config.bounds or sorted(set(config.bounds)) != config.bounds:
         raise ConfigError(f"bounds must be numbers that grow, got {config.bounds}")
-    scores = {name: by_length(read_outputs(run), config.bounds) for name, run in zip(names, config.runs, strict=True)}
+    check_tokenization("bleu_tokenization", config.bleu_tokenization)
+    scores = {
+        name: by_length(read_outputs(run), config.bounds, config.bleu_tokenization)
+        for name, run in zip(names, config.runs, strict=True)
+    }
     folder = Path(config.run_folder)
     with errors_of("run_folder"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,21 +110,28 @@ def read_outputs(run: str) -> list[tuple[str, str, str]]:
     return rows
 
 
-def by_length(rows: list[tuple[str, str, str]], bounds: list[int]) -> dict[str, dict[str, Any]]:
+def by_length(
+    rows: list[tuple[str, str, str]], bounds: list[int], tokenization: str | None = None
+) -> dict[str, dict[str, Any]]:
     """Returns sacreBLEU and number of texts for each range of words of the source that occurs, and for all.
 
     Args:
         rows: What `read_outputs` returned.
-        bounds: Most words of each range but the last.
+        bounds: Most words of each range but the last. In scripts without spaces, each character is a word.
+        tokenization: One of sacreBLEU's; None for the one that fits the references.
     """
+    tokenization = tokenization or bleu_tokenization([row[2] for row in rows])
+    lengths = [len(counted_words(row[0])) for row in rows]
     edges = [0, *bounds, None]
     results = {}
     for low, high in [*zip(edges, edges[1:], strict=False), (0, None)]:
         label = f"over {low}" if high is None else f"{low + 1}-{high}"
         label = "all" if (low, high) == (0, None) else label
-        chosen = [row for row in rows if len(row[0].split()) > low and (high is None or len(row[0].split()) <= high)]
+        chosen = [
+            row for row, length in zip(rows, lengths, strict=True) if length > low and (high is None or length <= high)
+        ]
         if chosen:
-            score = bleu([row[1] for row in chosen], [row[2] for row in chosen])
+            score = bleu([row[1] for row in chosen], [row[2] for row in chosen], tokenization=tokenization)
             results[label] = {"sacreBLEU": round(score.value, 2), "texts": len(chosen), "signature": score.signature}
     return results
 

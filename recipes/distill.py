@@ -25,7 +25,8 @@ from recipes import language_model, pretrain_masked_lm, translate
 from recipes.common.config import differences, run_recipe, setting
 from recipes.common.data.held_out_files import validation_part
 from recipes.common.errors import ConfigError, errors_of, shown
-from recipes.common.evaluation.text_metrics import perplexity, translation_scores
+from recipes.common.evaluation.text_metrics import perplexity
+from recipes.common.evaluation.translation_metrics import translation_scores
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.training.distill_data import (
@@ -300,7 +301,7 @@ def text_scores(teacher: Any, student: Any, material: Material) -> dict[str, Any
     for prefix, task in (("", student), ("teacher_", teacher)):
         scores[f"{prefix}validation_sources_cut"] = count_cut_sources(f"{prefix}validation", task, sources)
         outputs = task.generate(sources, sampler="greedy", batch_size=64, truncate=True)
-        scores |= {prefix + name: value for name, value in translation_scores(outputs, references, None).items()}
+        scores |= {prefix + name: value for name, value in translation_scores(outputs, references).items()}
     return scores
 
 

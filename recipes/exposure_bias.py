@@ -25,8 +25,9 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import TextPair, open_part
 from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.errors import ConfigError, DataError, errors_of
-from recipes.common.evaluation.text_metrics import bleu
+from recipes.common.evaluation.translation_metrics import bleu, bleu_tokenization
 from recipes.common.saved_models import load_task
+from recipes.common.words import counted_words, first_words
 
 # the sizes of the small models, and how each is fed
 SMALL = {"embedding_dim": 64, "hidden_dim": 128, "readout_dim": 64, "reset_after": True, "dropout": 0.1}
@@ -133,13 +134,14 @@ def measure(model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], batch_size: int, bu
         accuracy[f"{first + 1}-{first + bucket}"] = {"true": true_share, "own": own_share, "tokens": tokens}
     references = [pair.target for pair in pairs]
     texts = {name: _detokenize(model.tokenizer, ids) for name, ids in (("true", forced), ("own", own))}
-    longest = int(np.quantile([len(reference.split()) for reference in references], 0.95))
+    longest = int(np.quantile([len(counted_words(reference)) for reference in references], 0.95))
+    tokenization = bleu_tokenization(references)
     scores, signature = {}, ""
     for words in [*range(bucket, longest, bucket), None]:
         label = "whole texts" if words is None else f"first {words} words"
         scores[label] = {}
         for name, outputs in texts.items():
-            score = bleu(_cut(outputs, words), _cut(references, words))
+            score = bleu(_cut(outputs, words), _cut(references, words), tokenization=tokenization)
             scores[label][name], signature = round(score.value, 2), score.signature
     return {"accuracy": accuracy, "sacreBLEU": scores, "signature": signature}
 
@@ -187,7 +189,7 @@ def _detokenize(tokenizer: Any, ids: Sequence[np.ndarray]) -> list[str]:
 
 
 def _cut(texts: Sequence[str], words: int | None) -> list[str]:
-    return [" ".join(text.split()[:words]) for text in texts]
+    return list(texts) if words is None else [first_words(text, words) for text in texts]
 
 
 def make_table(reports: dict[str, dict[str, Any]]) -> str:
@@ -240,8 +242,7 @@ def draw(reports: dict[str, dict[str, Any]], path: Path) -> None:
             axes.grid(alpha=0.3)
         panels[row, 0].set_ylabel(y_label)
     panels[0, 1].legend()
-    with zoo.storage.atomic_write(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=110)
+    zoo.inspect.save_figure(figure, path)
 
 
 def curve(rows: dict[str, dict[str, float]], prefix: str) -> tuple[list[int], list[float]]:

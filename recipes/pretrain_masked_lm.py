@@ -43,6 +43,7 @@ from recipes.common.training.encoder_recipe import (
 )
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
+from recipes.common.words import word_places
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,15 +176,16 @@ def with_gap(task: zoo.MaskedLM, text: str) -> str:
         text: The text.
     """
 
-    def is_seen(words: list[str]) -> bool:
-        return int(task.preprocessor.lengths([" ".join(words)])[0]) <= task.preprocessor.sequence_length
+    places = word_places(text)
 
-    words = text.split()
-    place = len(words) // 2
-    while place and not is_seen([*words[:place], task.mask_token]):
+    def hidden(place: int, rest: bool) -> str:
+        start, end = places[place]
+        return text[:start] + task.mask_token + (text[end:] if rest else "")
+
+    place = len(places) // 2
+    while place and int(task.preprocessor.lengths([hidden(place, rest=False)])[0]) > task.preprocessor.sequence_length:
         place //= 2
-    words[place] = task.mask_token
-    return " ".join(words)
+    return hidden(place, rest=True)
 
 
 if __name__ == "__main__":

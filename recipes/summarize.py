@@ -20,7 +20,7 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import TextPair, open_parts
 from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
-from recipes.common.evaluation.text_metrics import rouge
+from recipes.common.evaluation.rouge import rouge
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import make_sampler
@@ -67,6 +67,11 @@ class DataConfig:
         "Largest number of tokens of a summary, including the end token. Longer summaries are dropped and counted.",
         least=2,
         most=1 << 16,
+    )
+    target_language: str | None = setting(
+        None,
+        "Two-letter code of the language of the summaries. en: ROUGE stems words, as papers on English report it.",
+        harmless=True,
     )
 
 
@@ -133,7 +138,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
             "parameters": task.count_params(),
             "test_texts": len(test),
             "test_sources_cut": count_cut_sources("test", task, texts),
-            **rouge(outputs, [row.summaries for row in test]),
+            **rouge(outputs, [row.summaries for row in test], data.target_language),
             "training_seconds": round(seconds, 1),
         }
 

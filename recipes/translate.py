@@ -26,7 +26,12 @@ from recipes.common.data.data_sets import TextPair, open_parts
 from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.errors import ConfigError, shown
-from recipes.common.evaluation.text_metrics import scores_by_language, translation_scores
+from recipes.common.evaluation.translation_metrics import (
+    Tokenization,
+    check_tokenization,
+    scores_by_language,
+    translation_scores,
+)
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import language_tokens_of, make_sampler
@@ -67,7 +72,15 @@ class DataConfig:
         most=1 << 16,
     )
     target_language: str | None = setting(
-        None, "Two-letter code of the target language. With it, BLEU of tokenised lower-cased text is also reported."
+        None,
+        "Two-letter code of the target language. With one that Moses tokenises, BLEU of tokenised lower-cased text is "
+        "also reported.",
+    )
+    bleu_tokenization: Tokenization | None = setting(
+        None,
+        "sacreBLEU's tokenization. null: zh, ja-mecab, ko-mecab, char or 13a, by target_language, or else by the "
+        "script of the references.",
+        harmless=True,
     )
     language_tokens: list[str] = setting(
         [], "Each source begins with one of these tokens, which names the language of its target."
@@ -154,6 +167,7 @@ def main(config: TranslateConfig) -> dict[str, Any]:
     started = time.monotonic()
     data, tokens = config.data, config.data.language_tokens
     check_language_tokens(tokens)
+    check_tokenization("data.bleu_tokenization", data.bleu_tokenization)
     if tokens and data.target_language is not None:
         raise ConfigError(
             f"data.target_language must be null where data.language_tokens name several, got {data.target_language!r}"
@@ -188,8 +202,8 @@ def main(config: TranslateConfig) -> dict[str, Any]:
             "validation_nll_per_token": round(logs["nll"], 4),
             "test_sentences": len(test),
             "test_sources_cut": count_cut_sources("test", model, sources),
-            **translation_scores(outputs, references, data.target_language),
-            **scores_by_language(sources, outputs, references, tokens),
+            **translation_scores(outputs, references, data.target_language, data.bleu_tokenization),
+            **scores_by_language(sources, outputs, references, tokens, data.bleu_tokenization),
             "sampler": config.sampler,
             "sentences_per_second": round(len(test) / (time.monotonic() - generating), 1),
             "training_seconds": round(seconds, 1),

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import zoo
+
 # labels that are drawn, and that are named next to the picture
 _MOST_LABELS, _MOST_NAMES = 500, 50
 
@@ -46,7 +48,7 @@ def plot_confusion(truth: Sequence[str], predicted: Sequence[str], path: str | o
     display.ax_.set_title(title)
     if number > _MOST_NAMES:
         display.ax_.set(xticks=[], yticks=[])
-    figure.savefig(path, dpi=120)
+    zoo.inspect.save_figure(figure, path)
 
 
 def plot_agreement(
@@ -76,7 +78,7 @@ def plot_agreement(
         ax=figure.subplots(),
     )
     display.ax_.set(xlabel="predicted value", ylabel="right value", title=title)
-    figure.savefig(path, dpi=120)
+    zoo.inspect.save_figure(figure, path)
 
 
 # a value, its interval if it is known, and what it is the mean of
@@ -110,7 +112,7 @@ def plot_intervals(panels: Mapping[str, Mapping[str, Interval]], path: str | os.
         axis.set(yticks=range(len(names)), yticklabels=names, xlabel=measure, ylim=(len(names) - 0.5, -0.5))
         axis.grid(axis="x", alpha=0.3)
     figure.suptitle(title, fontsize="medium")
-    figure.savefig(path, dpi=120)
+    zoo.inspect.save_figure(figure, path)
 
 
 def plot_histogram(values: Sequence[float], path: str | os.PathLike, x_label: str, title: str = "") -> None:
@@ -133,7 +135,7 @@ def plot_histogram(values: Sequence[float], path: str | os.PathLike, x_label: st
     axis.hist(values, bins="auto" if len(values) > 20 else 10)
     axis.axvline(0, color="black", linewidth=1)
     axis.set(xlabel=x_label, ylabel="number", title=title)
-    figure.savefig(path, dpi=120)
+    zoo.inspect.save_figure(figure, path)
 
 
 def plot_reliability(series: Mapping[str, tuple[Any, Any]], path: str | os.PathLike, title: str = "") -> None:
@@ -163,4 +165,4 @@ def plot_reliability(series: Mapping[str, tuple[Any, Any]], path: str | os.PathL
         lower.hist(confidences, bins=20, range=(0, 1), histtype="step", label=name)
     upper.set(xlabel="", ylabel="share of right decisions", title=title)
     lower.set(xlabel="confidence", ylabel="decisions")
-    figure.savefig(path, dpi=120)
+    zoo.inspect.save_figure(figure, path)

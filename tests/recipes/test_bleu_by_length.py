@@ -7,7 +7,7 @@ import pytest
 from recipes import bleu_by_length
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.evaluation.text_metrics import bleu
+from recipes.common.evaluation.translation_metrics import bleu
 
 
 def test_report(tmp_path):
@@ -32,6 +32,16 @@ def test_report(tmp_path):
     everything = bleu([r[1] for r in rows], [r[2] for r in rows])
     assert row["all"]["sacreBLEU"] == round(everything.value, 2) and row["all"]["signature"] == everything.signature
     assert "| a | 100.0 (3) |" in (tmp_path / "report" / "bleu_by_length.md").read_text()
+
+
+def test_characters_are_the_words_of_scripts_without_spaces():
+    rows = [("我们走吧。", "我们走吧。", "我们走吧。"), ("今天天气很好", "今天天气不好", "今天天气很好")]
+    scores = bleu_by_length.by_length(rows, [4, 6])
+    assert {key: value["texts"] for key, value in scores.items()} == {"1-4": 1, "5-6": 1, "all": 2}
+    # a row is scored as all are, whatever it holds
+    assert all("tok:zh" in value["signature"] for value in scores.values())
+    chosen = bleu_by_length.by_length(rows, [4], "char")
+    assert all("tok:char" in value["signature"] for value in chosen.values())
 
 
 def test_what_cannot_be(tmp_path):

@@ -473,9 +473,12 @@ def test_intervals_of_texts(writer):
         assert scores[name]["exact_match"]["value"] == np.mean(np.array(texts) == np.array(references))
     verdicts = {each["score"]: each["verdict"] for each in comparisons}
     assert verdicts == dict.fromkeys(("exact_match", "sacreBLEU", "chrF2"), "lower")
-    assert "Those of BLEU and chrF are sacreBLEU's" in table(scores, comparisons)
-    low, high = scores["a"]["chrF2"]["interval"]
-    assert 0 < low < scores["a"]["chrF2"]["value"] < high
+    for name in ("sacreBLEU", "chrF2"):
+        low, high = scores["a"][name]["interval"]
+        assert 0 < low < scores["a"][name]["value"] < high <= 100
+        # the difference has an interval of its own
+        (difference,) = (each for each in comparisons if each["score"] == name)
+        assert difference["interval"][0] < difference["difference"] < difference["interval"][1] < 0
     summaries = evaluate_summaries(writer, ["x", "y"], [("a b", "c"), ("d",)], outputs=["c", "e"])
     assert summaries.scores["rougeL"] == 50.0 and summaries.rows[0]["reference"] == ["a b", "c"]
 

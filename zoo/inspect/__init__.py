@@ -3,7 +3,7 @@
 from layers.capture import Capture
 from zoo.inspect.inspection import Inspection
 from zoo.inspect.inspector import inspect_task
-from zoo.inspect.plots import plot_attention, plot_curves, plot_position_encoding
+from zoo.inspect.plots import plot_attention, plot_curves, plot_position_encoding, save_figure
 from zoo.inspect.row import Decisions
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "plot_attention",
     "plot_curves",
     "plot_position_encoding",
+    "save_figure",
 ]

@@ -1,13 +1,19 @@
 """Pictures of what a model does: attention with its tokens, training curves, position encodings."""
 
+import logging
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from zoo.inspect.fonts import set_fonts
 from zoo.storage import atomic_write
+
+_LOG = logging.getLogger(__name__)
+_MOST_SHOWN = 20
 
 
 def _figure(**options: Any) -> Any:
@@ -18,8 +24,32 @@ def _figure(**options: Any) -> Any:
     return Figure(**options)
 
 
-def _save(figure: Any, path: str | os.PathLike[str]) -> Path:
-    with atomic_write(Path(path)) as temporary:
+def save_figure(figure: Any, path: str | os.PathLike[str]) -> Path:
+    """Writes a figure as PNG, in fonts that have its characters; says so where this system has none for some.
+
+    Args:
+        figure: A figure of matplotlib.
+        path: PNG file to write.
+
+    Returns:
+        The path.
+
+    Example:
+
+    >>> save_figure(figure, "labels.png")
+    """
+    missing = sorted(set_fonts(figure))
+    if missing:
+        shown = "".join(missing[:_MOST_SHOWN]) + "\u2026" * (len(missing) > _MOST_SHOWN)
+        _LOG.warning(
+            "%s: %d characters are drawn as boxes, since no font of this system has them: %s. Install one, for "
+            "example of the Noto family.",
+            path,
+            len(missing),
+            shown,
+        )
+    with atomic_write(Path(path)) as temporary, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph ")  # which has been said in one line
         figure.savefig(temporary, format="png", dpi=120, bbox_inches="tight")
     return Path(path)
 
@@ -73,7 +103,7 @@ def plot_attention(
             axis.set_title(f"head {index + 1}", fontsize=9)
     figure.colorbar(image, ax=axes, fraction=0.03, pad=0.02, label="weight")
     figure.suptitle(title)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _printable(tokens: Sequence[str]) -> list[str]:
@@ -116,7 +146,7 @@ def plot_curves(
     axis.set_title(title)
     axis.grid(alpha=0.3)
     axis.legend()
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def plot_position_encoding(
@@ -146,4 +176,4 @@ def plot_position_encoding(
     axis.set_ylabel("position (tokens)")
     axis.set_title(title)
     figure.colorbar(image, ax=axis, label="value")
-    return _save(figure, path)
+    return save_figure(figure, path)

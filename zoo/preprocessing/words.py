@@ -66,7 +66,13 @@ _EXPRESSIONS = {
 }
 SPLITS = tuple(_EXPRESSIONS)
 _COMPILED = {split: regex.compile(expression) for split, expression in _EXPRESSIONS.items()}
+# the same for texts without letters that stand alone, several times as fast
+_COMPILED_SPACED = {
+    split: regex.compile(expression.replace(_LETTER, r"\p{L}").replace(_DIGIT, r"\p{N}").replace(f"|{_CHARACTER}", ""))
+    for split, expression in _EXPRESSIONS.items()
+}
 _IS_UNSPACED, _IS_LETTER = regex.compile(rf"[{_UNSPACED}]"), regex.compile(r"\p{L}")
+_STANDS_ALONE = regex.compile(rf"[{_UNSPACED}[{_MARK}&&\p{{L}}]]", regex.V1)
 
 
 def word_places(text: str, split: str = "punctuation") -> list[tuple[int, int]]:
@@ -81,7 +87,7 @@ def word_places(text: str, split: str = "punctuation") -> list[tuple[int, int]]:
     >>> word_places("me, 我们")
     [(0, 2), (2, 3), (4, 5), (5, 6)]
     """
-    return [match.span() for match in _COMPILED[split].finditer(text)]
+    return [match.span() for match in _expression(text, split).finditer(text)]
 
 
 def words_of(text: str, split: str = "letters") -> list[str]:
@@ -96,7 +102,26 @@ def words_of(text: str, split: str = "letters") -> list[str]:
     >>> words_of("Don't: 3.5 Müller, 我们!")
     ['Don', 't', '3', '5', 'Müller', '我', '们']
     """
-    return [match.group() for match in _COMPILED[split].finditer(text)]
+    return [match.group() for match in _expression(text, split).finditer(text)]
+
+
+def _expression(text: str, split: str) -> Any:
+    is_spaced = text.isascii() or _STANDS_ALONE.search(text) is None
+    return (_COMPILED_SPACED if is_spaced else _COMPILED)[split]
+
+
+def has_unspaced(text: str) -> bool:
+    """Returns whether a text has a letter of a script that is written without spaces between words.
+
+    Args:
+        text: The text.
+
+    Example:
+
+    >>> has_unspaced("我们都喜欢用 Keras"), has_unspaced("우리는")
+    (True, False)
+    """
+    return not text.isascii() and _IS_UNSPACED.search(text) is not None
 
 
 def lacks_spaces(text: str) -> bool:

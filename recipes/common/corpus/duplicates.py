@@ -1,8 +1,9 @@
 """Documents that occur several times, exactly or nearly: which of them are left out.
 
-Exact duplicates differ in white space alone. Near duplicates share most of their sequences of five words: their MinHash
-signatures (by the library `datasketch`) agree in as many numbers as the threshold asks for. Pairs to compare are those
-that agree in a band of the signature. Of each group of duplicates the first document stays.
+Exact duplicates differ in white space alone. Near duplicates share most of their sequences of five words, or of five
+characters in scripts without spaces: their MinHash signatures (by the library `datasketch`) agree in as many numbers as
+the threshold asks for. Pairs to compare are those that agree in a band of the signature. Of each group of duplicates
+the first document stays.
 
 Reference:
     Broder 1997, "On the resemblance and containment of documents"; Leskovec, Rajaraman and Ullman 2020, "Mining of
@@ -12,13 +13,13 @@ Reference:
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from recipes.command.extras import import_extra
+from recipes.common.words import folded_words
 
 WORDS_OF_A_SHINGLE = 5
 NUMBERS_OF_A_SIGNATURE = 128
@@ -29,12 +30,12 @@ _FACTORS = np.random.default_rng(0).integers(1 << 63, size=NUMBERS_OF_A_SIGNATUR
 
 
 def words_of(text: str) -> list[str]:
-    """Returns the words by which near duplicates are found: letters and digits, in lower case.
+    """Returns the words by which near duplicates are found: letters and digits, without case.
 
     Args:
         text: The text; of one without letters and digits, what stands between white space.
     """
-    return re.findall(r"\w+", text.casefold()) or text.split()
+    return folded_words(text) or text.split()
 
 
 def exact_key(text: str) -> bytes:

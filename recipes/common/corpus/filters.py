@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
-import re
 import traceback
-import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import zoo
 from recipes.common.errors import ConfigError, DataError, nearest, shown
+from recipes.common.words import counted_words, folded_words
 
 Filter = Callable[[str], bool]
 
@@ -37,23 +37,29 @@ def characters(text: str, least: int = 0, most: int | None = None) -> bool:
 
 
 def words(text: str, least: int = 0, most: int | None = None) -> bool:
-    """Returns whether the number of words of a text, split at white space, is within bounds.
+    """Returns whether the number of words of a text is within bounds.
 
     Args:
-        text: The text.
+        text: The text. Words stand between white space; in scripts without spaces, each character is one.
         least, most: The bounds; None for none.
     """
-    return characters(text.split(), least, most)
+    count = len(counted_words(text))
+    return least <= count and (most is None or count <= most)
 
 
 def word_length(text: str, least: float = 3, most: float = 10) -> bool:
     """Returns whether the mean number of characters per word is within bounds (Rae et al. 2021, "Gopher", table A1).
 
+    In scripts without spaces the length of words is not known: such words do not count, and a text of them alone stays.
+
     Args:
         text: The text.
         least, most: The bounds.
     """
-    found = text.split()
+    every = counted_words(text)
+    found = [word for word in every if not zoo.preprocessing.words.lacks_spaces(word)]
+    if every and not found:
+        return True
     return bool(found) and least <= sum(map(len, found)) / len(found) <= most
 
 
@@ -64,7 +70,7 @@ def alphabetic_words(text: str, least: float = 0.8) -> bool:
         text: The text.
         least: Least share, from 0 to 1.
     """
-    found = text.split()
+    found = counted_words(text)
     return bool(found) and sum(any(map(str.isalpha, word)) for word in found) >= least * len(found)
 
 
@@ -87,7 +93,7 @@ def repeated_words(text: str, most: float = 0.2, length: int = 2) -> bool:
         most: Largest fraction of the characters, from 0 to 1.
         length: Number of words of the sequence.
     """
-    found = text.split()
+    found = counted_words(text)
     counts = Counter(zip(*(found[start:] for start in range(length)), strict=False))
     if not counts:
         return True
@@ -95,16 +101,25 @@ def repeated_words(text: str, most: float = 0.2, length: int = 2) -> bool:
     return count == 1 or count * sum(map(len, sequence)) <= most * sum(map(len, found))
 
 
-def script(text: str, name: str = "LATIN", least: float = 0.7) -> bool:
+def script(text: str, name: str = "Latin", least: float = 0.7) -> bool:
     """Returns whether enough of the letters belong to a script.
 
     Args:
         text: The text.
-        name: Unicode's name of the script: LATIN, CYRILLIC, GREEK, ARABIC, HIRAGANA, CJK, ...
+        name: Unicode's name of the script, in any case: Latin, Cyrillic, Greek, Arabic, Devanagari, Han, Hiragana, ...
         least: Smallest fraction, from 0 to 1.
+
+    Raises:
+        ValueError: Unicode has no such script.
     """
-    letters = [character for character in text if character.isalpha()]
-    return bool(letters) and sum(_script(letter) == name for letter in letters) >= least * len(letters)
+    import regex
+
+    try:
+        of_script = regex.compile(rf"(?=\p{{L}})\p{{Script={name}}}")
+    except regex.error:
+        raise ValueError(f"name must be Unicode's name of a script, for example Latin or Han, got {name!r}") from None
+    letters = len(regex.findall(r"\p{L}", text))
+    return letters > 0 and len(of_script.findall(text)) >= least * letters
 
 
 def language(text: str, code: str = "en", least: int = 2) -> bool:
@@ -120,7 +135,7 @@ def language(text: str, code: str = "en", least: int = 2) -> bool:
     """
     if code not in _FUNCTION_WORDS:
         raise ValueError(f"code must be one of {', '.join(_FUNCTION_WORDS)}, got {code!r}")
-    found = Counter(re.findall(r"\w+", text.lower()))
+    found = Counter(folded_words(text))
     counts = {key: sum(found[word] for word in words.split()) for key, words in _FUNCTION_WORDS.items()}
     return counts[code] >= max(least, max(counts.values()))
 
@@ -196,7 +211,3 @@ def _imported(path: str) -> Callable[..., bool]:
         return getattr(importlib.import_module(module_name), name)
     except Exception as error:  # a module of one's own may raise anything
         raise ConfigError(f"filters: {path} cannot be imported ({type(error).__name__}: {error})") from error
-
-
-def _script(letter: str) -> str:
-    return unicodedata.name(letter, "").partition(" ")[0]

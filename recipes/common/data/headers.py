@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import zoo
+from recipes.common.words import counted_words
+
 # the words by which people call the columns of a table of texts; a row of nothing else is the header
 _COLUMN_WORDS = frozenset(
     "abstract anchor answer article body categories category class classes comment content description document "
@@ -14,6 +17,8 @@ _COLUMN_WORDS = frozenset(
     "summary tag tags target text tgt title token tokens topic topics translation tweet utterance word words".split()
 )
 _WORDS_OF_A_NAME = 3
+# what ends a sentence in Latin, Chinese, Arabic, Urdu and Hindi
+_ENDS = ".!?\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964"
 
 
 def may_name_a_column(cell: str, most_words: int = _WORDS_OF_A_NAME) -> bool:
@@ -28,7 +33,9 @@ def may_name_a_column(cell: str, most_words: int = _WORDS_OF_A_NAME) -> bool:
     >>> may_name_a_column("Review Text"), may_name_a_column("Not again!")
     (True, False)
     """
-    return len(cell.split()) <= most_words and re.fullmatch(r"[^\W\d].*(?<![.!?\u2026])", cell.strip()) is not None
+    # a character of a script without spaces is about half a word
+    length = sum(0.5 if zoo.preprocessing.words.lacks_spaces(word) else 1.0 for word in counted_words(cell))
+    return length <= most_words and re.fullmatch(rf"[^\W\d].*(?<![{_ENDS}])", cell.strip()) is not None
 
 
 def name_columns(cells: Sequence[str], others: Sequence[Sequence[str]] = ()) -> bool:

@@ -13,6 +13,7 @@ from recipes.common.data.english_texts import english_texts
 from recipes.common.data.lines import UNDECODABLE, read_lines
 from recipes.common.data.text_files import JSON_SUFFIXES, suffix_of
 from recipes.common.errors import BadLines, DataError
+from recipes.common.words import cut_into
 
 TINYSHAKESPEARE = RemoteFile(
     "tinyshakespeare/input.txt",
@@ -95,13 +96,9 @@ def cut_texts(documents: Iterable[str], words_per_text: int) -> list[str]:
 
     Args:
         documents: Texts.
-        words_per_text: Most words of a text.
+        words_per_text: Most words of a text; in scripts without spaces, each character is a word.
     """
-    texts = []
-    for line in "\n".join(documents).splitlines():
-        words = line.split()
-        texts += [" ".join(words[at : at + words_per_text]) for at in range(0, len(words), words_per_text)]
-    return texts
+    return [text for line in "\n".join(documents).splitlines() for text in cut_into(line, words_per_text)]
 
 
 def _documents(lines: list[str], unit: str) -> list[str]:

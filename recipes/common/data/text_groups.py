@@ -14,6 +14,7 @@ from recipes.common.data.plain_text import PLAIN
 from recipes.common.data.summaries import SUMMARIES
 from recipes.common.data.text_files import read_table
 from recipes.common.errors import BadLines
+from recipes.common.words import counted_words, cut_into
 
 NO_TEXT = "no text"
 
@@ -117,14 +118,16 @@ def neighbours(text: str) -> list[tuple[str, str]]:
     Args:
         text: The text. One of 16 to 96 words is cut in its middle, a longer one into passages of 48 words, of which
             the first two are a pair, the next two, and so on; a shorter text gives none. A passage at the end has 8
-            words at least.
+            words at least. In scripts without spaces, each character is a word.
 
     Reference:
         Giorgi et al. 2021, "DeCLUTR", section 3: spans of one document as anchor and positive.
     """
-    words = text.split()
-    length = _PASSAGE_WORDS if len(words) > 2 * _PASSAGE_WORDS else max((len(words) + 1) // 2, _LEAST_WORDS)
-    passages = [" ".join(words[at : at + length]) for at in range(0, len(words) - _LEAST_WORDS + 1, length)]
+    count = len(counted_words(text))
+    length = _PASSAGE_WORDS if count > 2 * _PASSAGE_WORDS else max((count + 1) // 2, _LEAST_WORDS)
+    passages = cut_into(text, length)
+    if count % length and count % length < _LEAST_WORDS:
+        del passages[-1]
     return list(zip(passages[::2], passages[1::2], strict=False))
 
 

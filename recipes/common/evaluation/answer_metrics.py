@@ -1,55 +1,78 @@
-"""Scores of answers to questions, as the evaluation of SQuAD computes them."""
+"""Scores of answers to questions, as the evaluations of SQuAD and, for other languages, of MLQA compute them."""
 
 from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
 
-_PUNCTUATION = set(string.punctuation)
+from recipes.common.words import counted_words
+
+# what the evaluation of MLQA leaves out; in Arabic wherever these letters stand
+_ARTICLES = {
+    "ar": "ال",
+    "de": r"\b(?:ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
+    "en": r"\b(?:a|an|the)\b",
+    "es": r"\b(?:un|una|unos|unas|el|la|los|las)\b",
+    "vi": r"\b(?:của|là|cái|chiếc|những)\b",
+}
 
 
-def normalized(text: str) -> str:
-    """Returns an answer as it is compared: lower case, without punctuation, articles and needless white space.
+def normalized(text: str, language: str = "en") -> str:
+    """Returns an answer as it is compared: lower case, without punctuation and articles, words joined by one space.
+
+    Words stand between white space; in scripts without spaces each character is one. Of English in ASCII this is the
+    evaluation of SQuAD.
 
     Args:
         text: The answer.
+        language: Its two-letter code. Articles of ar, de, en, es and vi are left out.
 
     Example:
 
-    >>> normalized("The Eiffel  Tower!")
-    'eiffel tower'
+    >>> normalized("The Eiffel  Tower!"), normalized("北京。")
+    ('eiffel tower', '北 京')
 
     Reference:
-        Rajpurkar et al. 2016, "SQuAD", section 6.1, and its evaluation script.
+        Rajpurkar et al. 2016, "SQuAD", section 6.1, and its evaluation script; Lewis et al. 2020, "MLQA", and its
+        evaluation script.
     """
-    kept = "".join(character for character in text.lower() if character not in _PUNCTUATION)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
+    # composed, as texts of one alphabet may be written in two ways
+    lower = unicodedata.normalize("NFC", text.lower())
+    kept = "".join(character for character in lower if not _is_punctuation(character))
+    articles = _ARTICLES.get(language.lower().replace("_", "-").split("-")[0])
+    return " ".join(counted_words(kept if articles is None else re.sub(articles, " ", kept)))
 
 
-def token_f1(predicted: str, right: str) -> float:
+def _is_punctuation(character: str) -> bool:
+    return character in string.punctuation or unicodedata.category(character).startswith("P")
+
+
+def token_f1(predicted: str, right: str, language: str = "en") -> float:
     """Returns the F1 of the words of an answer, counted as often as they occur.
 
     Args:
         predicted: The answer, "" for none.
         right: A right answer, "" for none: then it is 1 if both are empty, else 0.
+        language: See `normalized`.
 
     Example:
 
     >>> round(token_f1("in Paris", "Paris, France"), 2)
     0.5
     """
-    given, expected = normalized(predicted).split(), normalized(right).split()
+    given, expected = normalized(predicted, language).split(), normalized(right, language).split()
     if not given or not expected:
         return float(given == expected)
     shared = (Counter(given) & Counter(expected)).total()
     return 2 * shared / (len(given) + len(expected))
 
 
-def answer_scores(predicted: Sequence[str], right: Sequence[Sequence[str]]) -> dict[str, float]:
+def answer_scores(predicted: Sequence[str], right: Sequence[Sequence[str]], language: str = "en") -> dict[str, float]:
     """Returns exact match and F1 in percent, the best over the right answers of each question.
 
     Where some questions have no answer, also of those with one and of those without.
@@ -57,6 +80,7 @@ def answer_scores(predicted: Sequence[str], right: Sequence[Sequence[str]]) -> d
     Args:
         predicted: The answers, "" for none.
         right: The right answers of each question; none where there is none.
+        language: See `normalized`.
 
     Example:
 
@@ -67,10 +91,15 @@ def answer_scores(predicted: Sequence[str], right: Sequence[Sequence[str]]) -> d
         Rajpurkar et al. 2016, "SQuAD", section 6.1; Rajpurkar et al. 2018, "Know What You Don't Know", section 5.
     """
     # answers of punctuation or articles alone are left out, as there
-    known = [[text for text in texts if normalized(text)] or [""] for texts in right]
+    known = [[text for text in texts if normalized(text, language)] or [""] for texts in right]
     pairs = list(zip(predicted, known, strict=True))
-    exact = np.array([max(float(normalized(given) == normalized(text)) for text in texts) for given, texts in pairs])
-    f1 = np.array([max(token_f1(given, text) for text in texts) for given, texts in pairs])
+    exact = np.array(
+        [
+            max(float(normalized(given, language) == normalized(text, language)) for text in texts)
+            for given, texts in pairs
+        ]
+    )
+    f1 = np.array([max(token_f1(given, text, language) for text in texts) for given, texts in pairs])
     has_answer = np.array([texts != [""] for texts in known])
     scores = {"exact_match": _percent(exact), "f1": _percent(f1)}
     if not has_answer.all() and has_answer.any():

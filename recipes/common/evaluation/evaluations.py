@@ -17,24 +17,18 @@ from recipes.common.data.spanned_text import span_scores
 from recipes.common.errors import DataError, errors_of
 from recipes.common.evaluation.answer_metrics import answer_scores
 from recipes.common.evaluation.label_metrics import entities_of, label_scores, tag_scores
+from recipes.common.evaluation.rouge import rouge_of_each, rouge_signature
 from recipes.common.evaluation.significance import Measure, correlation_of, f1_of, mean_of
-from recipes.common.evaluation.text_metrics import moses_tokens, rouge_of_each, scores_by_language, translation_scores
+from recipes.common.evaluation.translation_metrics import (
+    bleu_metric,
+    corpus_measure,
+    has_moses_tokens,
+    moses_metric,
+    moses_tokens,
+    scores_by_language,
+    translation_scores,
+)
 from recipes.common.training.windowed import count_cut, count_cut_sources
-
-
-@dataclasses.dataclass(frozen=True)
-class Corpus:
-    """Texts that are scored as a whole by a metric of sacreBLEU.
-
-    Args:
-        metric: The metric.
-        outputs: The texts of a model.
-        references: The right ones.
-    """
-
-    metric: Any
-    outputs: list[str]
-    references: list[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +40,6 @@ class Evaluation:
         outputs: What it makes of each row, a plain value.
         scores: The scores, as they stand in the results.
         measures: By name the scores that are functions of how often each row counts.
-        corpora: By name the scores of sacreBLEU.
         guessed: By name of a measure what tells its tokens from those of another model, where it counts tokens.
     """
 
@@ -54,7 +47,6 @@ class Evaluation:
     outputs: list[Any]
     scores: dict[str, Any]
     measures: Mapping[str, Measure] = dataclasses.field(default_factory=dict)
-    corpora: Mapping[str, Corpus] = dataclasses.field(default_factory=dict)
     guessed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -69,6 +61,7 @@ def evaluate_translation(
     references: list[str],
     *,
     language: str | None = None,
+    tokenization: str | None = None,
     tokens: Sequence[str] = (),
     **options: Any,
 ) -> Evaluation:
@@ -77,32 +70,36 @@ def evaluate_translation(
     Args:
         task: The model.
         sources, references: The texts and their translations.
-        language: See `translation_scores`.
+        language, tokenization: See `translation_scores`.
         tokens: Language tokens, see `scores_by_language`.
         **options: Arguments of `generate`.
     """
     outputs = _generated(task, sources, options)
-    corpora = {
-        "sacreBLEU": Corpus(sacrebleu.BLEU(), outputs, references),
-        "chrF2": Corpus(sacrebleu.CHRF(), outputs, references),
+    same = np.array(outputs, object) == np.array(references, object)
+    measures = {
+        "exact_match": mean_of(same),
+        "sacreBLEU": corpus_measure(bleu_metric(references, language, tokenization), outputs, references),
+        "chrF2": corpus_measure(sacrebleu.CHRF(), outputs, references),
     }
-    if language is not None:
-        metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
-        corpora["tokenised lower-cased BLEU"] = Corpus(
-            metric, *(moses_tokens(texts, language) for texts in (outputs, references))
-        )
+    if language is not None and has_moses_tokens(language):
+        tokenised = (moses_tokens(texts, language) for texts in (outputs, references))
+        measures["tokenised lower-cased BLEU"] = corpus_measure(moses_metric(), *tokenised)
     scores = {
-        **translation_scores(outputs, references, language),
-        **scores_by_language(sources, outputs, references, tokens),
+        **translation_scores(outputs, references, language, tokenization),
+        **scores_by_language(sources, outputs, references, tokens, tokenization),
     }
     rows = [{"source": source, "reference": right} for source, right in zip(sources, references, strict=True)]
-    same = np.array(outputs, object) == np.array(references, object)
     counts = {"pairs": len(rows), "sources_cut": count_cut_sources("data", task, sources)}
-    return Evaluation(rows, outputs, {**counts, **scores}, {"exact_match": mean_of(same)}, corpora)
+    return Evaluation(rows, outputs, {**counts, **scores}, measures)
 
 
 def evaluate_summaries(
-    task: zoo.Seq2SeqLM, texts: list[str], summaries: list[tuple[str, ...]], **options: Any
+    task: zoo.Seq2SeqLM,
+    texts: list[str],
+    summaries: list[tuple[str, ...]],
+    *,
+    language: str | None = None,
+    **options: Any,
 ) -> Evaluation:
     """Returns ROUGE of a model that summarizes.
 
@@ -110,12 +107,14 @@ def evaluate_summaries(
         task: The model.
         texts: The texts.
         summaries: One right summary of each, or several.
+        language: See `rouge`.
         **options: Arguments of `generate`.
     """
     outputs = _generated(task, texts, options)
-    each = rouge_of_each(outputs, summaries)
+    each = rouge_of_each(outputs, summaries, language)
     rows = [{"source": text, "reference": list(right)} for text, right in zip(texts, summaries, strict=True)]
-    scores = {name: round(float(np.mean(values)), 2) for name, values in each.items()}
+    scores: dict[str, Any] = {name: round(float(np.mean(values)), 2) for name, values in each.items()}
+    scores["rouge_signature"] = rouge_signature(language)
     measures = {name: mean_of(values) for name, values in each.items()}
     counts = {"texts": len(rows), "sources_cut": count_cut_sources("data", task, texts)}
     return Evaluation(rows, outputs, {**counts, **scores}, measures)
@@ -264,24 +263,25 @@ def evaluate_spans(task: zoo.TokenClassifier, rows: Sequence[Any]) -> Evaluation
     )
 
 
-def evaluate_answers(task: zoo.QuestionAnswerer, questions: Sequence[Question]) -> Evaluation:
+def evaluate_answers(task: zoo.QuestionAnswerer, questions: Sequence[Question], language: str = "en") -> Evaluation:
     """Returns exact match and F1 of answers as SQuAD computes them, in percent.
 
     Args:
         task: The model.
         questions: The questions, some perhaps without an answer.
+        language: See `normalized`.
     """
     truth = [[text for text, _ in row.answers] for row in questions]
     with errors_of("data"):
         found = task.answer([row.question for row in questions], [row.context for row in questions])
     outputs = [answer.text for answer in found]
-    each = [answer_scores([given], [right]) for given, right in zip(outputs, truth, strict=True)]
+    each = [answer_scores([given], [right], language) for given, right in zip(outputs, truth, strict=True)]
     rows = [
         {"question": row.question, "context": row.context, "reference": right}
         for row, right in zip(questions, truth, strict=True)
     ]
     measures = {name: mean_of([row[name] for row in each]) for name in ("exact_match", "f1")}
-    return Evaluation(rows, outputs, {"questions": len(rows), **answer_scores(outputs, truth)}, measures)
+    return Evaluation(rows, outputs, {"questions": len(rows), **answer_scores(outputs, truth, language)}, measures)
 
 
 def as_strings(labels: Sequence[Any]) -> list[Any]:

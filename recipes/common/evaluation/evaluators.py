@@ -43,6 +43,7 @@ from recipes.common.evaluation.likelihoods import (
 )
 from recipes.common.evaluation.preference_evaluations import evaluate_preferences
 from recipes.common.evaluation.search_evaluations import evaluate_reranking, evaluate_search
+from recipes.common.evaluation.translation_metrics import check_tokenization
 from recipes.common.saved_models import language_tokens_of, make_sampler
 from recipes.common.training.models import load_start
 
@@ -96,9 +97,9 @@ def _translate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     )
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     decoding = {"batch_size": 64, **_decoding(held_out)}
-    evaluation = evaluate_translation(
-        task, sources, references, language=data.target_language, tokens=tokens, **decoding
-    )
+    check_tokenization("data.bleu_tokenization", data.bleu_tokenization)
+    scoring = {"language": data.target_language, "tokenization": data.bleu_tokenization, "tokens": tokens}
+    evaluation = evaluate_translation(task, sources, references, **scoring, **decoding)
     return evaluation, left_out
 
 
@@ -111,7 +112,8 @@ def _summarize(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     is_known = held_out.config is not None or "max_summary_length" in held_out.given
     longest = {"max_length": data.max_summary_length} if is_known else {}
     texts, summaries = [row.text for row in rows], [row.summaries for row in rows]
-    return evaluate_summaries(task, texts, summaries, **{**longest, **_decoding(held_out)}), left_out
+    decoding = {**longest, **_decoding(held_out)}
+    return evaluate_summaries(task, texts, summaries, language=data.target_language, **decoding), left_out
 
 
 def _classify(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
@@ -218,7 +220,7 @@ def _tag(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 
 def _answer(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     questions, left_out = open_rows(held_out, QUESTIONS, read_questions)
-    return evaluate_answers(task, questions), left_out
+    return evaluate_answers(task, questions, held_out.data.language), left_out
 
 
 def _running_text(held_out: HeldOut) -> tuple[list[str], int]:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
-from unittest import mock
-
-from sacrebleu.significance import PairedTest
 
 from recipes.common.evaluation.evaluations import Evaluation
 from recipes.common.evaluation.significance import (
@@ -19,16 +15,14 @@ from recipes.common.evaluation.significance import (
     verdict,
 )
 
-_BY_SACREBLEU = ("BLEU", "chrF2")
-
 
 def compare_models(
     evaluations: Mapping[str, Evaluation], *, resamples: int = 1000, seed: int = 0
 ) -> tuple[dict[str, dict[str, dict[str, Any]]], list[dict[str, Any]]]:
     """Returns intervals of the scores of each model, and tests of each model against the first.
 
-    All by resampling the rows, the same resamples for all models; BLEU and chrF by sacreBLEU's paired bootstrap. Scores
-    of other tokens than the first model's (likelihoods per token, with another tokenizer) get intervals, but no test.
+    All by resampling the rows, the same resamples for all models. Scores of other tokens than the first model's
+    (likelihoods per token, with another tokenizer) get intervals, but no test.
 
     Args:
         evaluations: The evaluation of each model, by its name, on the same rows.
@@ -56,31 +50,7 @@ def compare_models(
             if model != baseline and (baseline, score) in resampled and len(set(guessed)) == 1:
                 first, of_first = resampled[baseline, score]
                 differences[model, score] = paired_bootstrap(value, first, values, of_first)
-    for score in dict.fromkeys(score for evaluation in evaluations.values() for score in evaluation.corpora):
-        _compare_corpora(evaluations, score, resamples, seed, scores, differences)
     return scores, _tested(scores, differences, baseline, others)
-
-
-def _compare_corpora(
-    evaluations: Mapping[str, Evaluation],
-    score: str,
-    resamples: int,
-    seed: int,
-    scores: dict[str, dict[str, dict[str, Any]]],
-    differences: dict[tuple[str, str], Difference],
-) -> None:
-    corpora = {model: evaluation.corpora[score] for model, evaluation in evaluations.items()}
-    first = next(iter(corpora.values()))
-    systems = [(model, corpus.outputs) for model, corpus in corpora.items()]
-    # the only way to tell sacreBLEU a seed
-    with mock.patch.dict(os.environ, {"SACREBLEU_SEED": str(seed)}):
-        test = PairedTest(systems, {score: first.metric}, [first.references], test_type="bs", n_samples=resamples)
-        results = next(values for name, values in test()[1].items() if name != "System")
-    for model, result in zip(corpora, results, strict=True):
-        interval = (float(result.mean - result.ci), float(result.mean + result.ci))
-        scores[model][score] = {"value": float(result.score), "interval": interval}
-        if result.p_value is not None:
-            differences[model, score] = Difference(float(result.score - results[0].score), None, float(result.p_value))
 
 
 def _tested(
@@ -140,11 +110,6 @@ def table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], comparisons: Se
                 cells += [f"{each['difference']:+.3g}{between}", p, each["verdict"]]
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     legend = "Intervals by bootstrap over the test rows: 2.5 to 97.5 % of the resamples."
-    if any(score.endswith(_BY_SACREBLEU) for values in scores.values() for score in values):
-        legend += (
-            " Those of BLEU and chrF are sacreBLEU's: as wide, around the mean of the resamples; its p is that of the "
-            "size of a difference, of which it tells no interval."
-        )
     if comparisons:
         legend += (
             " p: paired bootstrap against the first model, corrected for the number of models (Holm); noise: above "

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from recipes.common.words import terms_of
 
 
 def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -> dict[str, float | None]:
@@ -113,7 +116,7 @@ def entities_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
 def linear_baseline(
     texts: Any, labels: Sequence[Any], test_texts: Any, test_labels: Sequence[Any], problem: str = "single_label"
 ) -> dict[str, float]:
-    """Returns the scores of a linear model on TF-IDF of words and word pairs.
+    """Returns the scores of a linear model on TF-IDF of words and word pairs (see `recipes.common.words.terms_of`).
 
     That is logistic regression, for several labels one for each, and ridge regression for numbers.
 
@@ -140,8 +143,7 @@ def linear_baseline(
     def joined(columns: Any) -> list[str]:
         return [" ".join(row) for row in zip(*columns, strict=True)] if isinstance(columns, tuple) else columns
 
-    # words of one letter count too
-    vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+    vectorizer = TfidfVectorizer(analyzer=functools.partial(terms_of, length=2), sublinear_tf=True)
     linear = LogisticRegression(max_iter=1000, C=10.0)
     encoder = MultiLabelBinarizer()
     if problem == "multi_label":

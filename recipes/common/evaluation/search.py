@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from recipes.common.data.retrieval import Retrieval
+from recipes.common.words import terms_of
 
 # queries whose scores of all documents are held at once
 _AT_ONCE = 256
@@ -66,10 +67,12 @@ def order(
 
 
 def tfidf(fitted: Iterable[str], *columns: Sequence[str]) -> list[Any]:
-    """Returns vectors of length 1 of the words of texts, weighted by TF-IDF, sparse `(texts, words)`.
+    """Returns vectors of length 1 of the terms of texts, weighted by TF-IDF, sparse `(texts, terms)`.
+
+    Terms are words; in scripts without spaces, characters and pairs of them.
 
     Args:
-        fitted: The texts whose words are counted.
+        fitted: The texts whose terms are counted.
         *columns: Lists of texts.
 
     Raises:
@@ -80,8 +83,7 @@ def tfidf(fitted: Iterable[str], *columns: Sequence[str]) -> list[Any]:
     """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    # words of one letter count too
-    vectorizer = TfidfVectorizer(sublinear_tf=True, token_pattern=r"(?u)\b\w+\b").fit(fitted)
+    vectorizer = TfidfVectorizer(analyzer=terms_of, sublinear_tf=True).fit(fitted)
     return [vectorizer.transform(column) for column in columns]
 
 

@@ -19,7 +19,6 @@ def colours(image):
     return len(np.unique((image * 255).astype(int).reshape(-1, 3), axis=0))
 
 
-@pytest.mark.filterwarnings("ignore:Glyph")
 @pytest.mark.parametrize("heads", [(), (1,), (5,)])
 def test_attention(tmp_path, heads):
     weights = np.random.default_rng(0).dirichlet(np.ones(6), (*heads, 4))
@@ -56,7 +55,7 @@ def test_curves(tmp_path):
 @pytest.mark.parametrize(("xs", "are_whole"), [([1, 2, 3, 4, 5], True), ([1.0, 2.5, 5.0], False)])
 def test_curves_over_whole_numbers_have_whole_ticks(tmp_path, monkeypatch, xs, are_whole):
     ticks = []
-    monkeypatch.setattr("zoo.inspect.plots._save", lambda figure, path: ticks.extend(figure.axes[0].get_xticks()))
+    monkeypatch.setattr("zoo.inspect.plots.save_figure", lambda figure, path: ticks.extend(figure.axes[0].get_xticks()))
     plot_curves({"a": (xs, xs)}, tmp_path / "a.png", x_label="epoch", y_label="loss", title="")
     assert all(float(tick).is_integer() for tick in ticks) == are_whole
 

@@ -6,7 +6,7 @@ import pytest
 import regex
 
 from zoo.preprocessing import lacks_spaces, words_of
-from zoo.preprocessing.words import SCRIPTS_WITHOUT_SPACES, SPLITS, word_places
+from zoo.preprocessing.words import SCRIPTS_WITHOUT_SPACES, SPLITS, has_unspaced, word_places
 
 # words are between bars; punctuation is in none of those of "letters"
 TEXTS = {
@@ -101,3 +101,18 @@ def test_the_graph_gives_the_same_words():
         _, starts, ends = split_words(tf.constant(texts), split)
         for text, *places in zip(texts, starts.to_list(), ends.to_list(), strict=True):
             assert character_spans(text.encode(), *places) == word_places(text, split)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_letter_that_stands_alone_changes_no_other_word(split):
+    """Texts without one take a shorter expression."""
+    codes = [*range(1, 0xE00), *range(0x2000, 0x2100), *range(0xAC00, 0xAC20), *range(0x1F3F0, 0x1F600)]
+    letters = [chr(code) for code in codes if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
+    for start in range(0, len(letters), 64):
+        text = " ".join(f"{letter} a{letter}b 1{letter}2 क{letter}\u093fA" for letter in letters[start : start + 64])
+        *places, last = word_places(f"{text} ก", split)
+        assert word_places(text, split) == places and last == (len(text) + 1, len(text) + 2)
+
+
+def test_letters_of_scripts_without_spaces():
+    assert has_unspaced("Keras 很好") and has_unspaced("ーa") and not has_unspaced("서울 नमस्ते Мама 1")

@@ -1,6 +1,9 @@
 """Files of questions, and the scores of answers."""
 
+import collections
 import json
+import re
+import unicodedata
 
 import numpy as np
 import pytest
@@ -92,6 +95,46 @@ def test_scores_are_those_of_squad():
     assert scores["exact_match"] == 50 and scores["f1"] == pytest.approx((1 + 2 / 3 + 1 + 0) * 25, abs=0.01)
     assert scores["exact_match_with_answer"] == 50 and scores["f1_without_answer"] == 50
     assert set(answer_scores(["x"], [["x"]])) == {"exact_match", "f1"}
+
+
+def mlqa_f1(predicted, right, articles):
+    """F1 of MLQA's evaluation by its rules: characters of Chinese are words, punctuation of all scripts is none."""
+
+    def words(text):
+        kept = "".join(letter for letter in text.lower() if not unicodedata.category(letter).startswith(("P", "S")))
+        kept = re.sub(articles, " ", kept) if articles else kept
+        return re.sub("([\u4e00-\u9fa5])", r" \1 ", kept).split()
+
+    given, expected = collections.Counter(words(predicted)), collections.Counter(words(right))
+    return 2 * (given & expected).total() / (given.total() + expected.total())
+
+
+@pytest.mark.parametrize(
+    ("language", "predicted", "right", "articles"),
+    [
+        ("zh", "北京大学，1898年", "北京大学（1898年）创立", None),
+        ("de", "der Kölner Dom", "Dom in Köln", r"\b(der|die|das)\b"),
+        ("es", "la casa «blanca»", "una casa blanca", r"\b(un|una|el|la)\b"),
+        ("hi", "दिल्ली में।", "दिल्ली", None),
+        ("ar", "المدرسة", "مدرسة", "ال"),
+        ("vi", "những con mèo", "con mèo đen", r"\b(những)\b"),
+        ("ru", "в Москве", "Москве", None),
+        ("en", "the “Eiffel” tower", "Eiffel Tower – Paris", r"\b(a|an|the)\b"),
+    ],
+)
+def test_answers_in_other_languages_are_scored_as_mlqa_does(language, predicted, right, articles):
+    f1 = token_f1(predicted, right, language)
+    assert f1 == pytest.approx(mlqa_f1(predicted, right, articles)) and f1 > 0
+    assert answer_scores([predicted], [[right]], language)["f1"] == pytest.approx(100 * f1, abs=0.01)
+
+
+def test_answers_in_scripts_without_spaces():
+    # one character of nine is missing: 8 of 9 and of 8
+    assert token_f1("中华人民共和国的", "中华人民共和国") == pytest.approx(2 * 7 / 15)
+    assert token_f1("กรุงเทพ", "กรุงเทพมหานคร") > 0.5
+    assert normalized("東京タワー。") == normalized("東京 タワー") and normalized("a. b", "zh") == "a b"
+    # articles are those of the language
+    assert normalized("a casa", "pt") == "a casa" and normalized("die Katze", "de-AT") == "katze"
 
 
 def test_threshold_is_the_best():

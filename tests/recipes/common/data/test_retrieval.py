@@ -108,3 +108,18 @@ def test_words():
     assert tfidf_search(retrieval)["q"][:2] == ["e", "f"]
     first, second = tfidf(["a b", "c"], ["a b"], ["b a"])
     assert first.multiply(second).sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("query", "documents"),
+    [
+        ("天气很好", ["我们昨天去了北京大学。", "今天天气很好，我们去公园。", "他在家里读书。"]),
+        ("กินปลา", ["เขาไปโรงเรียน", "แมวกินปลา", "วันนี้ฝนตก"]),
+        ("भाषा", ["वह घर गया।", "हिन्दी भाषा सुन्दर है।", "भारत बड़ा देश है।"]),
+        ("дома", ["Мы были в лесу.", "Кот спит дома.", "Он читает книгу."]),
+        ("Straße", ["das Haus am See", "die STRASSE nach Köln", "ein Baum"]),
+    ],
+)
+def test_a_query_finds_the_document_that_it_is_part_of(query, documents):
+    retrieval = Retrieval({"q": query}, dict(zip("abc", documents, strict=True)), {"q": {"b": 1}})
+    assert tfidf_search(retrieval)["q"][0] == "b"

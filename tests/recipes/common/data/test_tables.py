@@ -6,6 +6,7 @@ import random
 import pandas
 import pytest
 
+from recipes.common.data.headers import may_name_a_column
 from recipes.common.data.text_files import read_table
 from recipes.common.errors import BadLines, DataError
 
@@ -128,3 +129,10 @@ def test_a_key_that_stands_twice_in_an_object(tmp_path):
         (tmp_path / name).write_text(text)
         with pytest.raises(DataError, match=rf"{name}:2: .*'text'.* 2 times"):
             list(read_table(tmp_path / name, ["text", "label"], BadLines("raise")))
+
+
+def test_sentences_without_spaces_are_no_names_of_columns():
+    for name in ("文本", "电影评论", "ข้อความ", "текст отзыва"):
+        assert may_name_a_column(name), name
+    for sentence in ("今天天气很好，我们去公园", "我喜欢。", "ฉันชอบภาพยนตร์เรื่องนี้มาก", "मुझे यह पसंद है।", "هل هذا جيد؟"):
+        assert not may_name_a_column(sentence), sentence

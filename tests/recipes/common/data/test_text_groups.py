@@ -69,6 +69,11 @@ def test_neighbours_are_consecutive_passages(count, cuts):
     assert neighbours("  ".join(words)) == expected
 
 
+def test_neighbours_in_a_script_without_spaces():
+    text = "".join(chr(0x4E00 + number) + ("，" if number == 7 else "") for number in range(20))
+    assert neighbours(text) == [(text[:11], text[11:])]
+
+
 @pytest.mark.parametrize("source", ["tfidf", "random", "both"])
 def test_negatives(source):
     groups = [("rome", "rome in italy"), ("rome", "old rome"), ("bern", "bern in june"), ("oak", "an oak")]

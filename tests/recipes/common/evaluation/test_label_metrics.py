@@ -113,3 +113,10 @@ def test_linear_baseline_of_each_problem():
     assert scores["pearson"] == 1.0
     pairs = (["good", "bad"] * 8, ["film", "day"] * 8)
     assert linear_baseline(pairs, ["+", "-"] * 8, (["good"], ["x"]), ["+"])["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize(("good", "bad"), [("很好看", "不好看"), ("ดีมาก", "แย่มาก"), ("अच्छी", "बुरी")])
+def test_linear_baseline_in_other_scripts(good, bad):
+    texts = [f"{start}{word}{end}" for word in (good, bad) for start in ("这部电影", "वह ") for end in ("", "。")]
+    labels = ["+"] * 4 + ["-"] * 4
+    assert linear_baseline(texts, labels, [f"他说{good}", f"他说{bad}"], ["+", "-"])["accuracy"] == 1.0

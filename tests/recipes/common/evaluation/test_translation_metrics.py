@@ -1,16 +1,23 @@
 import collections
 import math
 
+import numpy as np
 import pytest
+import sacrebleu
 
-from recipes.common.evaluation.text_metrics import (
+from recipes.common.errors import ConfigError
+from recipes.common.evaluation.significance import bootstrap_interval, resample
+from recipes.common.evaluation.text_metrics import exact_match, perplexity
+from recipes.common.evaluation.translation_metrics import (
     bleu,
+    bleu_tokenization,
+    check_tokenization,
     chrf,
-    exact_match,
+    corpus_measure,
     moses_tokens,
-    perplexity,
     scores_by_language,
     tokenised_bleu,
+    translation_scores,
 )
 
 HYPOTHESES = ["A dog runs on the green grass.", "The man's hat is big, isn't it?", "Two birds"]
@@ -136,3 +143,90 @@ def test_perplexity():
     # of 20 equally likely tokens
     assert perplexity(-math.log(1 / 20)) == 20.0
     assert perplexity(710.0) is perplexity(1e30) is perplexity(math.nan) is None
+
+
+CHINESE = ["我每天早上骑自行车去学校。", "他们昨天在公园里看见一只小猫。"]
+
+
+def without(monkeypatch, *tokenizations):
+    """Takes packages of sacreBLEU away, as on a machine that lacks them."""
+    from recipes.common.evaluation import translation_metrics
+
+    problem = translation_metrics._problem
+
+    def found(tokenization):
+        return "not installed" if tokenization in tokenizations else problem(tokenization)
+
+    monkeypatch.setattr(translation_metrics, "_problem", found)
+
+
+def test_the_tokenization_fits_the_language_or_the_script(monkeypatch):
+    without(monkeypatch, "ja-mecab", "ko-mecab")
+    texts = {
+        "zh": (["我住在北京。"], "zh"),
+        "zh-TW": (["我住在臺北。"], "zh"),
+        "ja": (["私は東京に住んでいます。"], "char"),
+        "ko": (["저는 서울에 살아요."], "char"),
+        "th": (["ฉันอยู่ที่กรุงเทพฯ"], "char"),
+        "km": (["ខ្ញុំរស់នៅភ្នំពេញ"], "char"),
+        "ru": (["Я живу в Москве."], "13a"),
+        "ar": (["أنا أعيش في القاهرة."], "13a"),
+        "hi": (["मैं दिल्ली में रहता हूँ।"], "13a"),
+        "de": (["Ich wohne in 北京."], "13a"),
+        "pt_BR": ([""], "13a"),
+    }
+    for language, (references, expected) in texts.items():
+        assert bleu_tokenization(references) == bleu_tokenization(references, language) == expected, language
+    # the language is believed, whatever the text
+    assert bleu_tokenization(["Ich wohne in Berlin."], "zh") == "zh"
+    without(monkeypatch)
+    for language, expected in (("ja", "ja-mecab"), ("ko", "ko-mecab")):
+        monkeypatch.setattr("recipes.common.evaluation.translation_metrics._problem", lambda tokenization: None)
+        assert bleu_tokenization(texts[language][0]) == bleu_tokenization([], language) == expected
+
+
+def test_bleu_of_chinese_is_the_formula_on_characters():
+    """One wrong character is no wrong text, as it is for 13a."""
+    hypotheses = [CHINESE[0].replace("早", "晚"), CHINESE[1]]
+    score = bleu(hypotheses, CHINESE)
+    assert "tok:zh" in score.signature
+    # of a text without Latin letters and digits the tokens are the characters
+    assert score.value == pytest.approx(corpus_bleu([list(text) for text in hypotheses], [*map(list, CHINESE)]))
+    assert 80 < score.value < 100 and bleu(hypotheses[:1], CHINESE[:1], tokenization="13a").value < 10
+    scores = translation_scores(hypotheses, CHINESE, "zh")
+    assert scores["sacreBLEU"] == {"value": round(score.value, 2), "signature": score.signature}
+    # Moses has no words of Chinese
+    assert set(scores) == {"exact_match", "sacreBLEU", "chrF2"}
+
+
+def test_each_language_of_several_has_its_tokenization():
+    sources, outputs = ["<2zh> a", "<2ru> b"], [CHINESE[0], "Я живу в Москве."]
+    scores = scores_by_language(sources, outputs, outputs, ["<2zh>", "<2ru>"])
+    assert "tok:zh" in scores["<2zh>"]["sacreBLEU"]["signature"]
+    assert "tok:13a" in scores["<2ru>"]["sacreBLEU"]["signature"]
+    chosen = scores_by_language(sources, outputs, outputs, ["<2zh>"], "char")["<2zh>"]
+    assert "tok:char" in chosen["sacreBLEU"]["signature"]
+
+
+def test_a_tokenization_that_is_not_installed(monkeypatch):
+    without(monkeypatch, "ja-mecab")
+    with pytest.raises(ConfigError, match="data.bleu_tokenization.*'ja-mecab'"):
+        check_tokenization("data.bleu_tokenization", "ja-mecab")
+    check_tokenization("data.bleu_tokenization", "zh")
+    check_tokenization("data.bleu_tokenization", None)
+
+
+@pytest.mark.parametrize("metric", [sacrebleu.BLEU(), sacrebleu.BLEU(tokenize="zh"), sacrebleu.CHRF()])
+def test_intervals_are_percentiles_of_the_scores_of_resampled_texts(metric):
+    references = [f"the {word} dog runs over the green hill" for word in ("red", "big", "old", "shy")] + CHINESE
+    hypotheses = [references[0], "a cat", *references[2:5], "他们在公园里"]
+    (value,), resampled = resample([corpus_measure(metric, hypotheses, references)], 6, resamples=50, seed=3)
+    assert value == pytest.approx(metric.corpus_score(hypotheses, [references]).score, abs=1e-9)
+    generator = np.random.default_rng(3)
+    expected = [
+        metric.corpus_score([hypotheses[row] for row in rows], [[references[row] for row in rows]]).score
+        for rows in generator.integers(6, size=(50, 6))
+    ]
+    np.testing.assert_allclose(resampled[0], expected, atol=1e-9)
+    low, high = bootstrap_interval(resampled[0])
+    assert (low, high) == tuple(np.percentile(resampled[0], [2.5, 97.5])) and 0 <= low <= value <= high <= 100
