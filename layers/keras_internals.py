@@ -13,6 +13,7 @@ import keras
 from keras.src.backend import get_keras_mask
 from keras.src.backend.common import global_state
 from keras.src.losses.loss import scale_loss_for_distribution
+from keras.src.utils.tracking import DotNotTrackScope
 
 # the variables that get their initial values at the next call of a layer
 _WAITING = "uninitialized_variables"
@@ -179,6 +180,18 @@ def compiled_loss(model: keras.Model) -> Callable[..., Any] | None:
     return model._compile_loss
 
 
+def replace_loss_mean(model: keras.Model, metric: keras.metrics.Metric) -> None:
+    """Replaces the metric that is `loss` in the logs of a model.
+
+    Args:
+        model: A compiled model.
+        metric: Its `update_state` is called with the loss of each batch and its number of rows.
+    """
+    # Keras has it apart from the metrics of a model that users add
+    with DotNotTrackScope():
+        model._loss_tracker = metric
+
+
 def model_strategy(model: keras.Model) -> Any:
     """Returns the `tf.distribute` strategy that a model was made in; None without one and on other backends.
 
@@ -213,6 +226,15 @@ def optimizer_strategy(optimizer: Any, default: Any = None) -> Any:
         default: What is returned if it has none.
     """
     return getattr(optimizer, "_distribution_strategy", default)
+
+
+def batches_seen(optimizer: keras.optimizers.Optimizer) -> Any:
+    """Returns the number of batches that an optimizer was given, of which several may make an update.
+
+    Args:
+        optimizer: The optimizer.
+    """
+    return optimizer._iterations
 
 
 def schedule_of(optimizer: Any) -> keras.optimizers.schedules.LearningRateSchedule | None:

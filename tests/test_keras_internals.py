@@ -14,6 +14,7 @@ from layers.keras_internals import (
     CALLBACK_STATE,
     ModelHooks,
     OptimizerHooks,
+    batches_seen,
     clip_gradients,
     compiled_loss,
     copy_exclusions,
@@ -30,6 +31,7 @@ from layers.keras_internals import (
     optimizer_strategy,
     overwrite,
     replace_clip_gradients,
+    replace_loss_mean,
     replace_update_weights,
     schedule_of,
     set_model_strategy,
@@ -192,6 +194,24 @@ def test_compiled_loss():
     model.compile("sgd", loss="mean_squared_error")
     loss = compiled_loss(model)(np.array([[1.0]], "float32"), np.array([[3.0]], "float32"), None)
     assert float(loss) == 4.0
+
+
+@needs(replace_loss_mean)
+def test_replace_loss_mean():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mean_squared_error", run_eagerly=True)
+    replace_loss_mean(model, keras.metrics.Sum("loss"))
+    x, y = np.zeros((3, 2), "float32"), np.array([1.0, 1.0, 4.0], "float32")
+    # the batches have 2 rows and 1
+    assert model.evaluate(x, y, batch_size=2, verbose=0) == pytest.approx(2 * 1 + 1 * 16)
+
+
+@needs(batches_seen)
+def test_batches_seen():
+    optimizer, weight = keras.optimizers.SGD(0.1, gradient_accumulation_steps=2), keras.Variable([1.0])
+    for _ in range(3):
+        optimizer.apply([keras.ops.ones(1)], [weight])
+    assert int(batches_seen(optimizer)) == 3 and int(optimizer.iterations) == 1
 
 
 @needs(model_strategy, optimizer_strategy)

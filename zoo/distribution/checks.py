@@ -7,6 +7,7 @@ import keras
 from layers.devices import num_replicas
 from layers.keras_internals import optimizer_strategy, sublayers, value_and_layout
 from layers.mixture_of_experts import MixtureOfExperts
+from zoo.counts import losses_of, reduction_of
 from zoo.distribution.choice import chosen
 from zoo.distribution.layouts import ModelLayouts
 
@@ -109,35 +110,19 @@ def compares_rows(loss: Any) -> bool:
     return any(getattr(each, "compares_rows", False) for each in keras.tree.flatten(loss))
 
 
-def adds_up(loss: Any) -> bool:
-    """Returns whether a loss is a sum over rows or tokens, where others are means.
-
-    Args:
-        loss: The loss of `compile`, nested in any way.
-    """
-    return any(getattr(each, "reduction", None) == "sum" for each in _parts_of(loss))
-
-
-def _parts_of(loss: Any) -> list[Any]:
-    # one around another leaves the rows to that
-    return [getattr(each, "loss", each) for each in keras.tree.flatten(loss) if each is not None]
-
-
 def require_fillable(loss: Any, metrics: Any = None) -> None:
     """Raises a ValueError if a batch cannot be filled up with rows without weight.
 
     Args:
-        loss: The loss of `compile`, in which these rows must not count.
+        loss: The loss of `compile`.
         metrics: The `metrics` of `compile`, which do not look at weights.
     """
-    for each in _parts_of(loss):
-        # Keras makes a mean over all rows of a name or a function
-        reduction = getattr(each, "reduction", "sum_over_batch_size")
-        if reduction not in ("mean_with_sample_weight", "sum"):
+    for each in losses_of(loss):
+        reduction = reduction_of(each)
+        if reduction in (None, "none"):
             raise ValueError(
-                f"The loss {getattr(each, 'name', each)} must have reduction='mean_with_sample_weight' or 'sum' where "
-                f"a batch is shared by several devices, got {reduction!r}: rows that fill up a batch would count in "
-                "its mean."
+                f"The loss {getattr(each, 'name', each)} must have a reduction where a batch is shared by several "
+                f"devices, got reduction={reduction!r}."
             )
     unweighted = [each for each in keras.tree.flatten(metrics) if each is not None]
     if unweighted:

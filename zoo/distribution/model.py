@@ -1,17 +1,36 @@
 """A Keras model that trains on whatever devices were chosen for it."""
 
+import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
-from layers.keras_internals import ModelHooks, is_evaluated_by_fit, model_strategy
+from layers.devices import num_replicas
+from layers.keras_internals import ModelHooks, is_evaluated_by_fit, model_strategy, replace_loss_mean
+from zoo.counts import LossMean, count_of, counting, weights_for
+from zoo.distribution.accumulation import weigh_accumulated
 from zoo.distribution.alone import predicting
-from zoo.distribution.checks import adds_up, require_distributable
+from zoo.distribution.checks import require_distributable
 from zoo.distribution.data import distributed_batch, distributed_data
 from zoo.distribution.layouts import ModelLayouts
-from zoo.distribution.replicas import add_gradients_first, first_replica, scope_of, weighted_over_replicas
+from zoo.distribution.replicas import add_gradients_first, first_replica, mean_over_replicas, scope_of
 from zoo.storage.processes import num_processes, whole_value
+
+
+def run_as_written(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Keeps TensorFlow from rewriting the code of a step, and of all layers that it calls, which takes seconds.
+
+    Args:
+        step: The method of a model.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return step
+    import tensorflow as tf
+
+    return tf.autograph.experimental.do_not_convert(step)
 
 
 class DistributedModel(ModelHooks):
@@ -37,6 +56,8 @@ class DistributedModel(ModelHooks):
             super().compile(*args, **kwargs)
             require_distributable(self)
             add_gradients_first(self.optimizer)
+            weigh_accumulated(self.optimizer)
+            replace_loss_mean(self, LossMean("loss"))
 
     @property
     def unweighted_metrics(self) -> Any:
@@ -85,13 +106,36 @@ class DistributedModel(ModelHooks):
             return super().get_weights()
         return [whole_value(weight) for weight in self.weights]
 
+    @run_as_written
+    def train_step(self, *arguments: Any) -> Any:
+        """Runs one training step, see `keras.Model.train_step`."""
+        with self._counting(arguments[-1]):
+            return super().train_step(*arguments)
+
+    @run_as_written
+    def test_step(self, *arguments: Any) -> Any:
+        """Runs one step of `evaluate`, see `keras.Model.test_step`."""
+        with self._counting(arguments[-1]):
+            return super().test_step(*arguments)
+
+    def _counting(self, data: Any) -> contextlib.AbstractContextManager[None]:
+        """In which a mean over batches knows what this one counts."""
+        count = count_of(self.loss, *keras.utils.unpack_x_y_sample_weight(data))
+        return counting(mean_over_replicas(count))
+
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Any:
-        """As `keras.Model.compute_loss`. In a `tf.distribute` replica, its part of the loss of the whole batch."""
-        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
-        # a sum over the rows of a replica is its part already
-        return loss if adds_up(self.loss) else weighted_over_replicas(loss, sample_weight)
+        """As `keras.Model.compute_loss`, divided by the number of rows or tokens whose weight is not 0.
+
+        In a `tf.distribute` replica, its part of the loss of the whole batch.
+        """
+        loss = super().compute_loss(x, y, y_pred, weights_for(self.loss, sample_weight), training)
+        if num_replicas() == 1:
+            return loss
+        own = count_of(self.loss, x, y, sample_weight)
+        # Keras has divided the loss of the replica by its own count
+        return loss * ops.cast(ops.divide_no_nan(own, mean_over_replicas(own)), loss.dtype)
 
     def batch_to_build_on(self, iterator: Any) -> Any:
         """As `ModelHooks.batch_to_build_on`: the batch of the first replica, because masks have no mean."""

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
-from keras import ops
 
 from layers.devices import num_replicas
 from layers.keras_internals import clip_gradients, model_strategy, replace_clip_gradients, take_gradients_as_sums
@@ -29,31 +28,18 @@ def scope_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:
     return strategy.scope()
 
 
-def weighted_over_replicas(loss: Any, sample_weight: Any) -> Any:
-    """Returns the part that a replica has in the loss of the whole batch; the sum over the replicas is that loss.
-
-    Keras has divided the loss of the replica by its own weights, and by the number of replicas.
+def mean_over_replicas(value: Any) -> Any:
+    """Returns the mean of a value over the replicas of a `tf.distribute.Strategy`; elsewhere the value itself.
 
     Args:
-        loss: Mean over what counts in the rows of this replica, divided by the number of replicas.
-        sample_weight: Weights of its rows or tokens; None where all count the same.
-
-    Example:
-
-    >>> weighted_over_replicas(loss, sample_weight) is loss  # outside of replicas
-    True
+        value: A tensor of this replica.
     """
-    replicas = num_replicas()
-    if replicas == 1 or sample_weight is None:
-        return loss
+    if num_replicas() == 1:
+        return value
     import tensorflow as tf
 
     context = tf.distribute.get_replica_context()
-    if context is None:
-        return loss
-    own = ops.sum(ops.cast(sample_weight, "float32"))
-    total = context.all_reduce(tf.distribute.ReduceOp.SUM, own)
-    return loss * ops.cast(replicas * ops.divide_no_nan(own, total), loss.dtype)
+    return value if context is None else context.all_reduce(tf.distribute.ReduceOp.MEAN, value)
 
 
 def add_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:

@@ -108,8 +108,9 @@ class BeamSearch(Loop):
     forbidden tokens looks for the most probable text, under the model, that obeys.
 
     The result holds in addition `beams`: a dict with `token_ids` `(batch, num_results, max_new_tokens)`, `lengths`,
-    `end_lengths`, `finished`, `log_probabilities` (sums of processed log-probabilities) and `scores` `(batch,
-    num_results)`, the best first. Where fewer hypotheses exist (a vocabulary or limit too small), the
+    `end_lengths`, `finished`, `log_probabilities` (sums of processed log-probabilities), `running_log_probabilities`
+    `(batch, num_results, max_new_tokens)` (those of the first tokens) and `scores` `(batch, num_results)`, the best
+    first. Where fewer hypotheses exist (a vocabulary or limit too small), the
     remaining places have the score -inf and length 0. A row with limit 0 has one empty hypothesis of score 0.
 
     Reference:
@@ -151,8 +152,10 @@ class BeamSearch(Loop):
                 "tokens": ops.repeat(ops.expand_dims(first_tokens, -1), num_beams, axis=1),
                 "log_probabilities": ops.repeat(only_first, batch, axis=0),
                 "history": ops.full((batch, num_beams, length), settings.pad_id, dtype="int32"),
+                "running": ops.zeros((batch, num_beams, length), dtype="float32"),
                 "results": {
                     "token_ids": ops.full((batch, num_results, length), settings.pad_id, dtype="int32"),
+                    "running_log_probabilities": ops.zeros((batch, num_results, length), dtype="float32"),
                     "lengths": ops.zeros((batch, num_results), dtype="int32"),
                     "end_lengths": ops.zeros((batch, num_results), dtype="int32"),
                     "finished": ops.zeros((batch, num_results), dtype="bool"),
@@ -165,7 +168,7 @@ class BeamSearch(Loop):
 
     def advance_once(self, fixed: dict[str, Any], moving: dict[str, Any]) -> dict[str, Any]:
         num_beams, settings, sampler = self.width, self.settings, self.settings.sampler
-        position, done, history = moving["position"], moving["done"], moving["history"]
+        position, done, history, running = (moving[name] for name in ("position", "done", "history", "running"))
         length_limit = fixed["length_limit"]
         logits, state = self.step(
             ops.reshape(moving["tokens"], (-1,)), fixed["first_index"] + position, moving["state"], fixed["constants"]
@@ -191,17 +194,18 @@ class BeamSearch(Loop):
         complete = ops.logical_and(complete, ops.logical_not(ops.expand_dims(done, -1)))
         scores = candidates["log_probabilities"] / sampler.normalisation(position)
         candidates["scores"] = ops.where(complete, scores, float("-inf"))
-        results = _merge(moving["results"], candidates, parents[:, :num_beams], history, position)
+        results = _merge(moving["results"], candidates, parents[:, :num_beams], history, running, position)
 
         # The best that go on.
         log_probabilities, places = ops.top_k(ops.where(ends > 0, float("-inf"), log_probabilities), num_beams)
         tokens = _pick(tokens, places)
         if num_beams > 1:
             parents = _pick(parents, places)
-            history = _pick(history, parents)
+            history, running = _pick(history, parents), _pick(running, parents)
             rows = ops.arange(ops.shape(tokens)[0], dtype="int32")
             state = take_rows(state, ops.reshape(ops.expand_dims(rows * num_beams, -1) + parents, (-1,)))
         history = _write(history, position - 1, tokens)
+        running = _write(running, position - 1, log_probabilities)
 
         done = ops.logical_or(done, position >= length_limit)
         settled = self._is_settled(results["scores"][:, -1], log_probabilities[:, 0], length_limit, position)
@@ -212,6 +216,7 @@ class BeamSearch(Loop):
             "tokens": ops.where(ops.expand_dims(done, -1), settings.pad_id, tokens),
             "log_probabilities": log_probabilities,
             "history": history,
+            "running": running,
             "results": results,
             "state": state,
         }
@@ -268,7 +273,7 @@ def _best_extensions(logits: Any, log_probabilities: Any, count: int, normalise:
 
 
 def _merge(
-    results: dict[str, Any], candidates: dict[str, Any], parents: Any, history: Any, position: Any
+    results: dict[str, Any], candidates: dict[str, Any], parents: Any, history: Any, running: Any, position: Any
 ) -> dict[str, Any]:
     """The best of the kept hypotheses and of the candidates that are complete (their score is not -inf)."""
     kept = results["scores"].shape[1]
@@ -288,10 +293,14 @@ def _merge(
     new = places >= kept
     candidate = ops.maximum(places - kept, 0)
     sources = ops.where(new, kept + _pick(parents, candidate), places)
-    texts = _pick(ops.concatenate([results["token_ids"], history], axis=1), sources)
-    merged["token_ids"] = ops.where(
-        ops.expand_dims(new, -1), _write(texts, position - 1, _pick(candidates["token_ids"], candidate)), texts
-    )
+    for name, before, last in (
+        ("token_ids", history, "token_ids"),
+        ("running_log_probabilities", running, "log_probabilities"),
+    ):
+        values = _pick(ops.concatenate([results[name], before], axis=1), sources)
+        merged[name] = ops.where(
+            ops.expand_dims(new, -1), _write(values, position - 1, _pick(candidates[last], candidate)), values
+        )
     return merged
 
 

@@ -17,7 +17,7 @@ from zoo.generation.request import (
     with_results,
 )
 from zoo.generation.row_sampling import Adjusted, row_settings
-from zoo.generation.texts import continuations, cut_at_stops
+from zoo.generation.texts import continuations, cut_at_stops, lengths_to_stops
 from zoo.generation.token_generator import PROMPT_LOOKUP
 from zoo.preprocessing.rows import shorten
 from zoo.preprocessing.token_rows import dense, padded_length
@@ -177,31 +177,51 @@ class GraphGenerator:
                 batch = tf.nest.map_structure(lambda tensor: tf.gather(tensor, numbers // repeats), batch)
             streams = streams_of(numbers // repeats, numbers % repeats)
             outputs = program(*pad_batch((*batch, streams)), seed, *adjustments)
-            generated, scores = _results(outputs, rows, width)
-            every = tf.repeat(tf.range(rows), width)
-            new = continuations(preprocessor.tokenizer, tf.gather(prompts, every)[:, start:], generated, edges.anew)
-            new = edges.cut(cut_at_stops(new, tf.concat([tf.constant(stops, tf.string), stop], axis=0)))
-            new = tf.strings.join([tf.gather(before, every), new])
+            generated, scores, running = _results(outputs, rows * repeats)
+            kept = scores.shape[1]
+            every = tf.repeat(tf.range(rows * repeats), kept)
+            given = tf.gather(prompts, every // repeats)[:, start:]
+            whole = continuations(preprocessor.tokenizer, given, generated, edges.anew)
+            every_stop = tf.concat([tf.constant(stops, tf.string), stop], axis=0)
+            cut = cut_at_stops(whole, every_stop)
+            # of what is behind a stop nothing counts
+            lengths = lengths_to_stops(preprocessor.tokenizer, given, generated, whole, every_stop, edges.anew)
+            lengths = tf.reshape(tf.maximum(lengths, 1), tf.shape(scores))
+            of_first = tf.gather(running, lengths - 1, batch_dims=2) / settings.sampler.normalisation(lengths)
+            scores = tf.where(tf.reshape(cut != whole, tf.shape(scores)), of_first, scores)
+            new = tf.strings.join([tf.gather(before, every // repeats), edges.cut(cut)])
+            new = tf.reshape(new, tf.shape(scores))
+            if not settings.sampler.incremental:
+                order = tf.argsort(scores, direction="DESCENDING", stable=True)[:, :width]
+                new, scores = (tf.gather(values, order, batch_dims=1) for values in (new, scores))
             shape = (-1, width) if per_text else (-1,)
             return tf.reshape(new, shape), tf.reshape(scores, shape)
 
         return write
 
 
-def _results(outputs: dict[str, Any], rows: Any, width: int) -> tuple[Any, Any]:
-    """The generated tokens without ends, ragged `(rows * width, None)`, and scores `(rows * width,)`."""
+def _results(outputs: dict[str, Any], rows: Any) -> tuple[Any, Any, Any]:
+    """The generated tokens without ends, ragged `(rows * results, None)`, and their scores `(rows, results)`.
+
+    Args:
+        outputs: Of all rows of the batch.
+        rows: How many of them are no filling.
+
+    Returns:
+        The tokens, the scores, and the log-probabilities of the first tokens, `(rows, results, tokens)`.
+    """
     import tensorflow as tf
 
-    parts = {**outputs, "scores": outputs["log_probabilities"]}
     if "beams" in outputs:
-        parts = {name: tensor[:, :width] for name, tensor in outputs["beams"].items()}
-        parts = {
-            name: tf.reshape(tensor, tf.concat([[-1], tf.shape(tensor)[2:]], axis=0)) for name, tensor in parts.items()
-        }
-    names = ("token_ids", "lengths", "end_lengths", "scores")
-    # rows behind them were added to the batch
-    token_ids, lengths, end_lengths, scores = (parts[name][: rows * width] for name in names)
-    return tf.RaggedTensor.from_tensor(token_ids, lengths=lengths - end_lengths), scores
+        parts = outputs["beams"]
+    else:
+        parts = {name: tensor[:, tf.newaxis] for name, tensor in outputs.items() if tensor.shape.rank}
+        parts["scores"] = parts["log_probabilities"]
+    parts = {name: tensor[:rows] for name, tensor in parts.items()}
+    token_ids = tf.reshape(parts["token_ids"], (-1, tf.shape(parts["token_ids"])[2]))
+    lengths = tf.reshape(parts["lengths"] - parts["end_lengths"], (-1,))
+    generated = tf.RaggedTensor.from_tensor(token_ids, lengths=lengths)
+    return generated, parts["scores"], parts["running_log_probabilities"]
 
 
 def _left_padded(prompts: Any, lengths: Any) -> Any:

@@ -143,11 +143,15 @@ class TokenByToken(Loop):
 
 
 def empty_texts(first_tokens: Any, length: Any, pad_id: int) -> dict[str, Any]:
-    """Returns the moving values of texts without a token: their output is `(length, batch)`."""
+    """Returns the moving values of texts without a token.
+
+    Their output is `(length, batch)`, and so are the log-probabilities of their first tokens, "running".
+    """
     nothing = ops.zeros_like(first_tokens)
     return {
         "position": ops.convert_to_tensor(0, dtype="int32"),
         "output": ops.full((length, ops.shape(first_tokens)[0]), pad_id, dtype="int32"),
+        "running": ops.zeros((length, ops.shape(first_tokens)[0]), dtype="float32"),
         "lengths": nothing,
         "end_lengths": nothing,
         "finished": ops.cast(nothing, "bool"),
@@ -171,6 +175,7 @@ def add_tokens(moving: dict[str, Any], chosen: Any, logits: Any, length_limit: A
     ends = ops.where(alive, ends, 0)
     chosen = ops.where(alive, chosen, settings.pad_id)
     finished = ops.logical_or(moving["finished"], ends > 0)
+    log_probabilities = moving["log_probabilities"] + ops.where(alive, gained, 0.0)
     return {
         **moving,
         "position": position + 1,
@@ -179,7 +184,8 @@ def add_tokens(moving: dict[str, Any], chosen: Any, logits: Any, length_limit: A
         "lengths": moving["lengths"] + ops.cast(alive, "int32"),
         "end_lengths": moving["end_lengths"] + ends,
         "finished": finished,
-        "log_probabilities": moving["log_probabilities"] + ops.where(alive, gained, 0.0),
+        "log_probabilities": log_probabilities,
+        "running": update_slice(moving["running"], (position, 0), ops.expand_dims(log_probabilities, 0)),
         "done": ops.logical_or(moving["done"], ops.logical_or(ends > 0, position + 1 >= length_limit)),
     }
 
@@ -187,7 +193,11 @@ def add_tokens(moving: dict[str, Any], chosen: Any, logits: Any, length_limit: A
 def texts_of(moving: dict[str, Any]) -> dict[str, Any]:
     """Returns the texts in the form that `decode` describes."""
     names = ("lengths", "end_lengths", "finished", "log_probabilities")
-    return {"token_ids": ops.transpose(moving["output"]), **{name: moving[name] for name in names}}
+    return {
+        "token_ids": ops.transpose(moving["output"]),
+        "running_log_probabilities": ops.transpose(moving["running"]),
+        **{name: moving[name] for name in names},
+    }
 
 
 def is_one_of(token_ids: Any, ids: tuple[int, ...]) -> Any:

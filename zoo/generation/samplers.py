@@ -91,6 +91,14 @@ class Sampler:
         """Number of results of each text without `with_results`; None for a single result instead of a list."""
         return None
 
+    def normalisation(self, lengths: Any) -> Any:
+        """Returns by what the log-probabilities of texts are divided in their scores, float32: by 1.
+
+        Args:
+            lengths: Numbers of generated tokens, with the end, of any shape.
+        """
+        return ops.ones(ops.shape(lengths), "float32")
+
     @property
     def has_weights(self) -> bool:
         """Whether the sampler has a known distribution, which speculative decoding needs."""

@@ -97,16 +97,23 @@ class Session:
             result,
         )
         for part in (result, result.get("beams", {})):
-            if "token_ids" in part:
-                part["token_ids"] = self._as_asked(part["token_ids"])
+            for name, filling in (("token_ids", self._asked.pad_id), ("running_log_probabilities", None)):
+                if name in part:
+                    part[name] = self._as_asked(part[name], filling)
         return result
 
-    def _as_asked(self, token_ids: np.ndarray) -> np.ndarray:
-        """The requested columns; the program may have more, or fewer if no row may have that many."""
+    def _as_asked(self, values: np.ndarray, filling: int | None) -> np.ndarray:
+        """The requested columns; the program may have more, or fewer if no row may have that many.
+
+        Args:
+            values: `(..., columns)`.
+            filling: What fills further columns; None for the last one.
+        """
         columns = self._asked.max_new_tokens
-        missing = max(columns - token_ids.shape[-1], 0)
-        padding = [(0, 0)] * (token_ids.ndim - 1) + [(0, missing)]
-        return np.pad(token_ids[..., :columns], padding, constant_values=self._asked.pad_id)
+        missing = max(columns - values.shape[-1], 0)
+        padding = [(0, 0)] * (values.ndim - 1) + [(0, missing)]
+        options = {"mode": "edge"} if filling is None else {"constant_values": filling}
+        return np.pad(values[..., :columns], padding, **options)
 
     def texts(self) -> tuple[list[list[list[int]]], np.ndarray]:
         """Returns the generated tokens of all results of each row so far, without an end, and their scores.
@@ -115,14 +122,27 @@ class Session:
             The tokens `[row][result]`, and the scores `(rows, results)`: those of the sampler if it has any (`Beam`),
             else log-probabilities.
         """
+        parts = self._results()
+        rows = zip(parts["token_ids"], parts["lengths"] - parts["end_lengths"], strict=True)
+        return [[ids[:length].tolist() for ids, length in zip(*row, strict=True)] for row in rows], parts["scores"]
+
+    def scores_of_first(self, lengths: np.ndarray) -> np.ndarray:
+        """Returns the scores of the first tokens of all results, `(rows, results)`.
+
+        Args:
+            lengths: Numbers of tokens, at least 1, `(rows, results)`.
+        """
+        running = self._results()["running_log_probabilities"]
+        values = np.take_along_axis(running, lengths[..., np.newaxis] - 1, axis=-1)[..., 0]
+        return values / ops.convert_to_numpy(self._options.sampler.normalisation(lengths))
+
+    def _results(self) -> dict[str, np.ndarray]:
+        """The results of each row, `(rows, results, ...)`, and their scores."""
         result = self.result()
-        scores = result["log_probabilities"][:, np.newaxis]
-        parts = [result[name][:, np.newaxis] for name in ("token_ids", "lengths", "end_lengths")]
         if "beams" in result:
-            scores = result["beams"]["scores"]
-            parts = [result["beams"][name] for name in ("token_ids", "lengths", "end_lengths")]
-        rows = zip(parts[0], parts[1] - parts[2], strict=True)
-        return [[ids[:length].tolist() for ids, length in zip(*row, strict=True)] for row in rows], scores
+            return result["beams"]
+        parts = {name: values[:, np.newaxis] for name, values in result.items() if values.ndim}
+        return {**parts, "scores": parts["log_probabilities"]}
 
     def generated(self) -> list[list[int]]:
         """Returns the generated tokens of each row so far, without an end."""

@@ -77,8 +77,8 @@ class TextGenerator(TokenGenerator):
                 first, with random samplers different draws. Default one result that is not a list, or the number of
                 `Beam(num_results=...)`.
             return_scores: Whether to return scores too: the length-normalised log-probabilities of `Beam`, else
-                log-probabilities of the generated tokens under the model. A stop string is noticed some tokens late,
-                and the score counts these tokens. Stops given as token ids are exact.
+                log-probabilities of the generated tokens under the model. The end of a text counts: its end token, or
+                the tokens up to the one with which a stop is complete. Nothing behind it counts.
             seed: Seed of a random sampler, from 0 to 2**32 - 1. The same seed gives the same texts.
             batch_size: Texts per batch.
             draft: A smaller model with the same tokenizer that proposes tokens (speculative decoding). The distribution

@@ -46,9 +46,20 @@ class TextSession:
             session.advance(STOP_INTERVAL)
             whole, _ = self._texts()
             session.stop((cut_at_stops(whole, self._stops) != whole).numpy())
-        whole, scores = self._texts()
-        texts = self._edges.cut(cut_at_stops(whole, self._stops)).numpy().reshape(scores.shape).tolist()
-        return list(zip(texts, scores, strict=True))
+        before, generated, scores = self._tokens()
+        whole = continuations(self._tokenizer, before, generated, self._edges.anew)
+        cut = cut_at_stops(whole, self._stops)
+        texts = self._edges.cut(cut).numpy().reshape(scores.shape)
+        is_cut = (cut != whole).numpy().reshape(scores.shape)
+        if is_cut.any():
+            lengths = lengths_to_stops(self._tokenizer, before, generated, whole, self._stops, self._edges.anew)
+            lengths = lengths.numpy().reshape(scores.shape)
+            scores = np.where(is_cut, session.scores_of_first(np.maximum(lengths, 1)), scores)
+        if not session.incremental:
+            # hypotheses that are cut at different places
+            order = np.argsort(-scores, axis=1, kind="stable")
+            texts, scores = (np.take_along_axis(values, order, axis=1) for values in (texts, scores))
+        return list(zip(texts.tolist(), scores, strict=True))
 
     def pieces(self, first: list[str], chunk: int) -> Iterator[list[str]]:
         """Generates step by step and yields what is new of each row.
@@ -88,10 +99,15 @@ class TextSession:
         Args:
             without: How many of the last tokens are left out.
         """
+        before, generated, scores = self._tokens(without)
+        return continuations(self._tokenizer, before, generated, self._edges.anew), scores
+
+    def _tokens(self, without: int = 0) -> tuple[Any, Any, np.ndarray]:
+        """The prompts and what was generated, ragged ids `(rows * results, None)`, and scores `(rows, results)`."""
         generated, scores = self._session.texts()
         before = [ids for ids in self._before for _ in range(scores.shape[1])]
         flat = [ids[: len(ids) - without] for row in generated for ids in row]
-        return continuations(self._tokenizer, as_ragged(before), as_ragged(flat), self._edges.anew), scores
+        return as_ragged(before), as_ragged(flat), scores
 
 
 def as_ragged(rows: list[list[int]]) -> Any:
@@ -131,6 +147,34 @@ def continuations(tokenizer: Any, prompts: Any, generated: Any, anew: bool = Fal
     begins = tf.strings.substr(whole, tf.zeros_like(length), length) == before
     rest = tf.strings.substr(whole, tf.minimum(length, tf.strings.length(whole)), tf.strings.length(whole))
     return tf.where(begins, rest, tokenizer.detokenize(generated))
+
+
+def lengths_to_stops(tokenizer: Any, prompts: Any, generated: Any, texts: Any, stops: Any, anew: bool = False) -> Any:
+    """Returns how many tokens of each text there are up to the one with which a stop string is complete.
+
+    Args:
+        tokenizer, prompts, generated, anew: As for `continuations`.
+        texts: What `continuations` returned.
+        stops: As for `cut_at_stops`.
+
+    Returns:
+        int64 `(batch,)`. Of a text without a stop, the number of its tokens.
+    """
+    import tensorflow as tf
+
+    ids, lengths = generated.to_tensor(), tf.cast(generated.row_lengths(), tf.int64)
+    is_cut = cut_at_stops(texts, stops) != texts
+
+    def narrow(without: Any, complete: Any) -> tuple[Any, Any]:
+        middle = (without + complete) // 2
+        some = continuations(tokenizer, prompts, tf.RaggedTensor.from_tensor(ids, lengths=middle), anew)
+        has_stop = cut_at_stops(some, stops) != some
+        return tf.where(has_stop, without, middle), tf.where(has_stop, middle, complete)
+
+    def is_open(without: Any, complete: Any) -> Any:
+        return tf.reduce_any(is_cut & (complete - without > 1))
+
+    return tf.where(is_cut, tf.while_loop(is_open, narrow, (tf.zeros_like(lengths), lengths))[1], lengths)
 
 
 def _behind_control(tokenizer: Any, ids: Any) -> Any:

@@ -49,6 +49,8 @@ class GenerativeTask(Task):
         **options: As for `Task`.
     """
 
+    labels_are_of_tokens = True
+
     def __init__(
         self,
         backbone: Backbone,

@@ -69,7 +69,7 @@ def loss_of_logits(loss: Any) -> Any:
 
     Args:
         loss: The argument `loss` of `compile`. A cross-entropy by its name, as a class or as a function of Keras
-            becomes one of logits, with the mean over weighted entries. Other losses stay. Lists and dictionaries are
+            becomes one of logits. Other losses stay. Lists and dictionaries are
             searched.
 
     Raises:
@@ -91,7 +91,7 @@ def loss_of_logits(loss: Any) -> Any:
         )
     kind = _kind_of(loss, _LOSS_KINDS)
     if kind is not None:
-        return kind(from_logits=True, reduction="mean_with_sample_weight")
+        return kind(from_logits=True)
     return _refuse_probabilities(loss, keras.losses.get, "loss")
 
 
@@ -125,6 +125,23 @@ def _metric(metric: Any, is_binary: bool, name: str) -> Any:
         return _refuse_probabilities(metric, keras.metrics.get, name)
     option: dict[str, Any] = {"threshold": 0.0} if kind is keras.metrics.BinaryAccuracy else {"from_logits": True}
     return kind(**option, name=metric if isinstance(metric, str) else _snake(kind))
+
+
+def are_of_single_rows(metrics: Any) -> bool:
+    """Returns whether metrics are code of Keras or of this package, which make no use of the order of rows.
+
+    Args:
+        metrics: The metrics of `compile`, nested in any way: names, classes, functions and objects.
+    """
+    for metric in keras.tree.flatten(metrics):
+        # what Keras makes of a function is a mean of it
+        for part in (metric, getattr(metric, "_fn", None)):
+            kind = part if isinstance(part, type) or inspect.isfunction(part) else type(part)
+            if part is None or isinstance(part, str):
+                continue
+            if kind.__module__.partition(".")[0] not in ("keras", "zoo"):
+                return False
+    return True
 
 
 def _kind_of(value: Any, kinds: Mapping[Any, type]) -> type | None:

@@ -62,6 +62,7 @@ class MaskedLM(EncoderTask):
 
     preprocessor_class = MaskedLMPreprocessor
     positions_input = "mask_positions"
+    labels_are_of_tokens = True
 
     def __init__(
         self,

@@ -70,6 +70,7 @@ class ReplacedTokenDetector(EncoderTask):
 
     preprocessor_class = ReplacedTokenDetectorPreprocessor
     logits_are_binary = True
+    labels_are_of_tokens = True
 
     def __init__(
         self, backbone: Backbone, preprocessor: Any = None, *, hidden_activation: str = "gelu", **options: Any
@@ -103,7 +104,7 @@ class ReplacedTokenDetector(EncoderTask):
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the binary cross-entropy, the mean over all tokens."""
-        return keras.losses.BinaryCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+        return keras.losses.BinaryCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list[Any]:
         """Returns the accuracy over all tokens."""

@@ -223,10 +223,10 @@ class TextClassifier(EncoderTask):
     def default_loss(self) -> keras.losses.Loss:
         """Returns the cross-entropy, or the mean squared error for a regression."""
         if self.preprocessor.problem == "regression":
-            return keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+            return keras.losses.MeanSquaredError()
         if self.preprocessor.problem == "multi_label":
-            return keras.losses.BinaryCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+            return keras.losses.BinaryCrossentropy(from_logits=True)
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list[Any]:
         """Returns the accuracy, or the mean absolute error for a regression."""

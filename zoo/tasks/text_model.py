@@ -6,27 +6,19 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from layers.keras_internals import is_evaluated_by_fit, model_strategy, sublayers
 from zoo.distribution.alone import predicting
-from zoo.distribution.model import DistributedModel
+from zoo.distribution.model import DistributedModel, run_as_written
 from zoo.distribution.replicas import scope_of
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
 from zoo.preprocessing.rows import is_raw, require_count
 from zoo.tasks.feed import Feed
-from zoo.tasks.logits import loss_of_logits, metrics_of_logits
+from zoo.tasks.logits import are_of_single_rows, loss_of_logits, metrics_of_logits
 from zoo.tasks.token_head import TokenHead
 from zoo.training.one_kernel import update_by_one_kernel
 from zoo.training.task_models import renewed
-
-
-def _run_as_written(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Keeps TensorFlow from rewriting the code of a step, and of all layers that it calls, which takes seconds."""
-    if keras.backend.backend() != "tensorflow":
-        return step
-    import tensorflow as tf
-
-    return tf.autograph.experimental.do_not_convert(step)
 
 
 class TextModel(DistributedModel):
@@ -46,6 +38,8 @@ class TextModel(DistributedModel):
     returns_logits = True
     # whether each logit is a decision of its own
     logits_are_binary = False
+    # whether labels are those of tokens, not of rows
+    labels_are_of_tokens = False
     # of models that predict tokens
     token_head: TokenHead | None = None
 
@@ -110,8 +104,10 @@ class TextModel(DistributedModel):
         if kwargs.get("metrics") is None and kwargs.get("weighted_metrics") is None:
             # without a list Keras keeps those of the `compile` before
             kwargs["weighted_metrics"] = []
+        metrics = [kwargs.get("metrics"), kwargs.get("weighted_metrics")]
         if self.token_head is not None:
-            self.token_head.compile(type(self), loss, [kwargs.get("metrics"), kwargs.get("weighted_metrics")])
+            self.token_head.compile(type(self), loss, metrics)
+        self._flattens_tokens = self.labels_are_of_tokens and are_of_single_rows(metrics)
         super().compile(optimizer=optimizer, loss=loss, **kwargs)
         update_by_one_kernel(self.optimizer)
 
@@ -234,13 +230,13 @@ class TextModel(DistributedModel):
             self.compile()
         return super().test_on_batch(*self._feed.for_one_batch(x, y, sample_weight, seed=EVALUATION_SEED), **kwargs)
 
-    @_run_as_written
+    @run_as_written
     def train_step(self, *arguments: Any) -> Any:
         """Runs one training step, see `keras.Model.train_step`."""
         with self._step_on(arguments[-1]):
             return super().train_step(*arguments)
 
-    @_run_as_written
+    @run_as_written
     def test_step(self, *arguments: Any) -> Any:
         """Runs one step of `evaluate`, see `keras.Model.test_step`."""
         with self._step_on(arguments[-1]):
@@ -248,6 +244,21 @@ class TextModel(DistributedModel):
 
     def _step_on(self, data: Any) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext() if self.token_head is None else self.token_head.step_on(data)
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
+        """As `keras.Model.compute_metrics`. Metrics of Keras get tokens as rows.
+
+        Otherwise Keras would first take the mean over the length of each row, in which padding counts.
+        """
+        parts = [part for part in (y, y_pred, sample_weight) if part is not None]
+        if self._flattens_tokens and all(hasattr(part, "shape") and len(part.shape) > 1 for part in parts):
+            if sample_weight is not None:
+                sample_weight = ops.broadcast_to(sample_weight, ops.shape(y)[:2])
+            y, y_pred, sample_weight = (
+                part if part is None else ops.reshape(part, (-1, *part.shape[2:]))
+                for part in (y, y_pred, sample_weight)
+            )
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     # Prediction.
 

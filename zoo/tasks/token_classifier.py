@@ -65,6 +65,7 @@ class TokenClassifier(EncoderTask):
 
     preprocessor_class = TokenClassifierPreprocessor
     positions_input = "word_positions"
+    labels_are_of_tokens = True
     architectures = ("encoder", "decoder")
     fitted_options = ("temperature",)
 

@@ -8,19 +8,20 @@ import keras
 from keras import ops
 
 from layers.keras_internals import compiled_loss
+from zoo.counts import CountedLoss, CountedMean, count_of, number_counted, weights_for
 from zoo.training.task_models import TaskModel
 from zoo.training.vectors import unit_vectors
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class SoftTargets(keras.losses.Loss):
+class SoftTargets(CountedLoss):
     """Divergence from a teacher's probabilities, `T^2 * KL(softmax(teacher / T) || softmax(student / T))`.
 
     The factor keeps the size of the gradients independent of the temperature. The teacher's logits get no gradient.
 
     Args:
         temperature: T, above 0. Higher temperatures give more weight to the less probable tokens of the teacher.
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true: Logits of the teacher, `(batch, length, vocabulary)`.
@@ -41,7 +42,7 @@ class SoftTargets(keras.losses.Loss):
     def __init__(
         self,
         temperature: float = 1.0,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "soft_targets",
         dtype: str = "float32",
     ) -> None:
@@ -62,11 +63,11 @@ class SoftTargets(keras.losses.Loss):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class HiddenCosine(keras.losses.Loss):
+class HiddenCosine(CountedLoss):
     """One minus the cosine of the student's and the teacher's hidden states. The teacher's states get no gradient.
 
     Args:
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true: Hidden states of the teacher, `(batch, length, dim)`.
@@ -83,7 +84,7 @@ class HiddenCosine(keras.losses.Loss):
 
     def __init__(
         self,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "hidden_cosine",
         dtype: str = "float32",
     ) -> None:
@@ -170,9 +171,10 @@ class Distiller(TaskModel):
         self._teacher = lambda: teacher
         self._weights_of_losses = {"soft": float(soft), "hard": float(hard), "cosine": float(cosine)}
         self._soft_targets, self._hidden_cosine = SoftTargets(temperature), HiddenCosine()
-        self.means: list[keras.metrics.Metric] = [
-            keras.metrics.Mean(name=f"{name}_loss") for name, weight in self._weights_of_losses.items() if weight
+        self.means: list[CountedMean] = [
+            CountedMean(f"{name}_loss") for name, weight in self._weights_of_losses.items() if weight
         ]
+        self._mean_added = CountedMean("added_loss")
         self.built = True
 
     # the student knows which of its weights have no use
@@ -207,13 +209,16 @@ class Distiller(TaskModel):
     ) -> Any:
         weights = self._weights_of_losses
         losses: dict[str, Any] = {}
+        labels_count = count_of(self.loss, x, y, sample_weight)
+        counts = {"hard": labels_count, "soft": count_of(None, x, y, sample_weight)}
         # what layers of the student add, such as the balance of experts, is of no target
         added = sum(ops.sum(loss) for loss in self.losses)
+        self._mean_added.update_state(added, labels_count)
         if weights["hard"]:
             hard_loss = compiled_loss(self)
             if hard_loss is None:
                 raise ValueError(f"hard must be 0 without a loss in compile(), got {weights['hard']}.")
-            losses["hard"] = hard_loss(y, y_pred["logits"], sample_weight)
+            losses["hard"] = hard_loss(y, y_pred["logits"], weights_for(self.loss, sample_weight))
         if weights["soft"] or weights["cosine"]:
             with _no_gradients():
                 logits, hidden = self._teacher().with_hidden(x, training=False)
@@ -222,9 +227,20 @@ class Distiller(TaskModel):
         if weights["cosine"]:
             mask = x["decoder_padding_mask" if "decoder_padding_mask" in x else "padding_mask"]
             losses["cosine"] = self._hidden_cosine(hidden, y_pred["hidden"], mask)
+            counts["cosine"] = number_counted(mask)
         for mean in self.means:
-            mean.update_state(losses[mean.name.removesuffix("_loss")])
+            name = mean.name.removesuffix("_loss")
+            mean.update_state(losses[name], counts[name])
         return added + sum(weights[name] * loss for name, loss in losses.items())
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """As `keras.Model.get_metrics_result`. The loss is the weighted sum of the means of its parts."""
+        logs = super().get_metrics_result()
+        added = logs.pop(self._mean_added.name)
+        logs["loss"] = added + sum(
+            weight * logs[f"{name}_loss"] for name, weight in self._weights_of_losses.items() if weight
+        )
+        return logs
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         return super().compute_metrics(x, y, y_pred["logits"], sample_weight)

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from zoo.counts import CountedLoss
 from zoo.preprocessing.rows import require_count
 from zoo.training.vectors import EmbeddingLoss, check_groups, require_positive, unit_vectors
 
@@ -25,7 +26,7 @@ class InBatchNegatives(EmbeddingLoss):
     Args:
         scale: Factor on the cosines, the inverse of the temperature.
         symmetric: Whether to also find the anchor of each positive among all anchors, and take the mean of both losses.
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true: A number per text, `(batch, texts)`, the same for equal texts of the batch. With another shape it is
@@ -53,7 +54,7 @@ class InBatchNegatives(EmbeddingLoss):
         self,
         scale: float = 20.0,
         symmetric: bool = False,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "in_batch_negatives",
         dtype: str = "float32",
     ) -> None:
@@ -109,7 +110,7 @@ class TripletLoss(EmbeddingLoss):
     Args:
         margin: The margin.
         distance: "euclidean", or "cosine" for 1 minus the cosine.
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true: Ignored.
@@ -131,7 +132,7 @@ class TripletLoss(EmbeddingLoss):
         self,
         margin: float = 1.0,
         distance: str = "euclidean",
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "triplet",
         dtype: str = "float32",
     ) -> None:
@@ -157,7 +158,7 @@ class TripletLoss(EmbeddingLoss):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class MatryoshkaLoss(keras.losses.Loss):
+class MatryoshkaLoss(CountedLoss):
     """The sum of a loss over several widths of the embeddings, so that their first entries can be used alone.
 
     Embeddings that are cut to a width are scaled to length 1 again, as by `TextEmbedder.embed(width=...)`.

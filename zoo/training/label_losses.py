@@ -6,9 +6,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from zoo.counts import CountedLoss
+
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class WeightedBinaryCrossEntropy(keras.losses.Loss):
+class WeightedBinaryCrossEntropy(CountedLoss):
     """Binary cross-entropy of logits, the mean over labels, with a weight for the positive cases of each label.
 
     With a weight above 1 for a rare label, a missed label costs more than a wrongly assigned one. Positive and negative
@@ -17,7 +19,7 @@ class WeightedBinaryCrossEntropy(keras.losses.Loss):
 
     Args:
         positive_weights: Weight of the positive cases of each label, `(labels,)`.
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true: Zeros and ones, `(rows, labels)`.
@@ -37,7 +39,7 @@ class WeightedBinaryCrossEntropy(keras.losses.Loss):
     def __init__(
         self,
         positive_weights: Sequence[float],
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "weighted_binary_cross_entropy",
         dtype: str = "float32",
     ) -> None:

@@ -7,20 +7,8 @@ import keras
 from keras import ops
 
 from layers.keras_internals import share_of_loss
+from zoo.counts import CountedLoss, is_concrete, number_counted
 from zoo.training.token_scores import TokenScores
-
-
-def _is_concrete(tensor: Any) -> bool:
-    """Whether the values of a tensor can be read now (eager execution) or only exist while a graph runs."""
-    if isinstance(tensor, keras.KerasTensor):
-        return False
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return not isinstance(tensor, jax.core.Tracer)
-    if keras.backend.backend() == "tensorflow":
-        return hasattr(tensor, "numpy")
-    return True
 
 
 def check_labels(labels: Any, vocabulary_size: int | None) -> None:
@@ -33,7 +21,7 @@ def check_labels(labels: Any, vocabulary_size: int | None) -> None:
     Raises:
         ValueError: If executed eagerly and a label is below 0 or not below `vocabulary_size`.
     """
-    if vocabulary_size is None or not _is_concrete(labels):
+    if vocabulary_size is None or not is_concrete(labels):
         return
     values = ops.convert_to_numpy(labels)
     if values.size and (values.min() < 0 or values.max() >= vocabulary_size):
@@ -212,7 +200,7 @@ def smoothed_cross_entropy(labels: Any, logits: Any, label_smoothing: float = 0.
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class TokenCrossEntropy(keras.losses.Loss):
+class TokenCrossEntropy(CountedLoss):
     """Cross-entropy of the next token, averaged over the tokens that count.
 
     The target of a token with label `y` is `1 - label_smoothing` at `y` plus `label_smoothing / vocabulary` at *every*
@@ -220,13 +208,12 @@ class TokenCrossEntropy(keras.losses.Loss):
     tensor2tensor spread their epsilon over the wrong classes only. Theirs equals ours with
     `label_smoothing = epsilon * vocabulary / (vocabulary - 1)`; tensor2tensor also subtracts a constant.
 
-    The mean is weighted by `sample_weight`. With 1 for tokens and 0 for padding it is the mean over the real tokens of
-    the batch. The loss of a batch without real tokens is 0. Keras averages the *logged* `loss` over batches by their
-    number of rows. The metrics of `zoo.training` are weighted by tokens.
+    The weighted losses are added up, and divided by the number of tokens whose weight is not 0. With 1 for tokens and 0
+    for padding it is the mean over the real tokens of the batch. The loss of a batch without real tokens is 0.
 
     Args:
         label_smoothing: Fraction of the target that is spread evenly over the vocabulary, in `[0, 1)`.
-        reduction: As in `keras.losses.Loss`.
+        reduction: See `zoo.counts.CountedLoss`.
         name: Name of the loss.
         dtype: Dtype of the computation. Keep float32: logits in half precision are converted first.
 
@@ -252,7 +239,7 @@ class TokenCrossEntropy(keras.losses.Loss):
     def __init__(
         self,
         label_smoothing: float = 0.0,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "token_cross_entropy",
         dtype: str = "float32",
     ) -> None:
@@ -266,11 +253,12 @@ class TokenCrossEntropy(keras.losses.Loss):
             return super().__call__(y_true, y_pred, sample_weight)
         if self.reduction == "sum":
             return y_pred.total
-        # as Keras divides the sum
-        if self.reduction == "mean_with_sample_weight" and sample_weight is not None:
+        if sample_weight is None:
+            divisor = ops.cast(ops.size(y_pred.log_likelihoods), "float32")
+        elif self.reduction == "mean_with_sample_weight":
             divisor = ops.sum(ops.cast(sample_weight, "float32"))
         else:
-            divisor = ops.cast(ops.size(y_pred.log_likelihoods), "float32")
+            divisor = number_counted(ops.broadcast_to(sample_weight, ops.shape(y_pred.log_likelihoods)))
         return share_of_loss(ops.divide_no_nan(y_pred.total, divisor))
 
     def call(self, y_true: Any, y_pred: Any) -> Any:

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from layers.keras_internals import mask_of
+from zoo.counts import ExactSum, quotient
 from zoo.training.losses import flatten_tokens, labels_in_range, score_labels
 from zoo.training.token_scores import TokenScores
 
@@ -40,8 +41,7 @@ class _TokenMean(keras.metrics.Metric):
 
     def __init__(self, name: str, dtype: str = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
-        self.total = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="total")
-        self.count = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="count")
+        self.total, self.count = ExactSum(self, "total"), ExactSum(self, "count")
 
     def of_logits(self, logits: Any, labels: Any) -> Any:
         """Values of tokens, `(tokens, vocabulary)` and `(tokens,)` to `(tokens,)`; NaN for a label out of range."""
@@ -64,11 +64,11 @@ class _TokenMean(keras.metrics.Metric):
         else:
             values = self.of_logits(*flatten_tokens(y_true, y_pred))
         weights = token_weights(y_true, y_pred, sample_weight)
-        self.total.assign_add(ops.sum(values * weights))
-        self.count.assign_add(ops.sum(weights))
+        self.total.add(ops.sum(values * weights))
+        self.count.add(ops.sum(weights))
 
     def result(self) -> Any:
-        return ops.divide_no_nan(self.total, self.count)
+        return quotient(self.total, self.count)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -187,11 +187,10 @@ class TokenCount(keras.metrics.Metric):
 
     def __init__(self, name: str = "tokens", dtype: str = "float32") -> None:
         super().__init__(name=name, dtype=dtype)
-        self.count = self.add_variable(shape=(), initializer="zeros", dtype="float32", name="count")
+        self.count = ExactSum(self, "count")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        self.count.assign_add(ops.sum(token_weights(y_true, y_pred, sample_weight)))
+        self.count.add(ops.sum(token_weights(y_true, y_pred, sample_weight)))
 
     def result(self) -> Any:
-        # a result of its own: on TensorFlow that of reading the variable changes with it
-        return ops.maximum(self.count, 0.0)
+        return self.count.value()

@@ -5,13 +5,15 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from zoo.counts import CountedLoss
 
-class PreferenceLoss(keras.losses.Loss):
+
+class PreferenceLoss(CountedLoss):
     """Base class of losses of a chosen and a rejected reply.
 
     Args:
         beta: Factor on rewards, above 0.
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true: Log-likelihoods of the chosen and the rejected reply under the reference model, `(batch, 2)`.
@@ -29,7 +31,7 @@ class PreferenceLoss(keras.losses.Loss):
     def __init__(
         self,
         beta: float = 0.1,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
         dtype: str = "float32",
     ) -> None:
@@ -77,7 +79,7 @@ class DirectPreference(PreferenceLoss):
     Args:
         beta: Strength of the penalty on the distance from the reference, above 0.
         label_smoothing: Assumed fraction of swapped labels, in [0, 1/2).
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true, y_pred: See `PreferenceLoss`.
@@ -99,7 +101,7 @@ class DirectPreference(PreferenceLoss):
         self,
         beta: float = 0.1,
         label_smoothing: float = 0.0,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "direct_preference",
         dtype: str = "float32",
     ) -> None:
@@ -124,7 +126,7 @@ class IdentityPreference(PreferenceLoss):
 
     Args:
         beta: The tau of the paper, above 0. The loss is zero when the ratios differ by `1 / (2 beta)`.
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true, y_pred: See `PreferenceLoss`.
@@ -143,7 +145,7 @@ class IdentityPreference(PreferenceLoss):
     def __init__(
         self,
         beta: float = 0.1,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "identity_preference",
         dtype: str = "float32",
     ) -> None:
@@ -162,7 +164,7 @@ class OddsRatioPreference(PreferenceLoss):
 
     Args:
         beta: The lambda of the paper, above 0, the weight of the second term.
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true, y_pred: See `PreferenceLoss`.
@@ -183,7 +185,7 @@ class OddsRatioPreference(PreferenceLoss):
     def __init__(
         self,
         beta: float = 0.1,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "odds_ratio_preference",
         dtype: str = "float32",
     ) -> None:

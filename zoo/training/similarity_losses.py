@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from zoo.counts import CountedLoss
 from zoo.training.vectors import EmbeddingLoss, check_groups, require_positive, unit_vectors
 
 # takes a term out of a sum of exponentials; finite, so that gradients are
@@ -33,7 +34,7 @@ class CosineRegression(EmbeddingLoss):
     """Squared difference between the cosine of two embeddings and a given similarity.
 
     Args:
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true: Similarities in [-1, 1], `(batch,)`.
@@ -52,7 +53,7 @@ class CosineRegression(EmbeddingLoss):
 
     def __init__(
         self,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "cosine_regression",
         dtype: str = "float32",
     ) -> None:
@@ -64,7 +65,7 @@ class CosineRegression(EmbeddingLoss):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class CoSENT(keras.losses.Loss):
+class CoSENT(CountedLoss):
     """Penalty for pairs of rows of a batch whose cosines are not in the order of their similarities.
 
     It is `log(1 + sum exp(scale * (cosine_j - cosine_i)))` over all rows i and j with `y_i > y_j`. Only the order of

@@ -5,6 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from zoo.counts import CountedLoss
+
 
 def _by_side(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
     """Places `(rows, 2)` and logits of the positions `(rows, 2, length)`."""
@@ -18,11 +20,11 @@ def _by_side(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class SpanCrossEntropy(keras.losses.Loss):
+class SpanCrossEntropy(CountedLoss):
     """The mean of two cross-entropies over the tokens of a row: of the first and of the last token of a span.
 
     Args:
-        reduction, name: See `keras.losses.Loss`.
+        reduction, name: See `zoo.counts.CountedLoss`.
 
     Call arguments:
         y_true: Positions of first and last token, ints `(rows, 2)`.
@@ -41,7 +43,7 @@ class SpanCrossEntropy(keras.losses.Loss):
 
     def __init__(
         self,
-        reduction: str | None = "mean_with_sample_weight",
+        reduction: str | None = "sum_over_batch_size",
         name: str = "span_cross_entropy",
         dtype: str = "float32",
     ) -> None:

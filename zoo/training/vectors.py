@@ -2,8 +2,9 @@
 
 from typing import Any
 
-import keras
 from keras import ops
+
+from zoo.counts import CountedLoss
 
 
 def unit_vectors(vectors: Any) -> Any:
@@ -47,11 +48,11 @@ def require_positive(value: Any, name: str) -> float:
     return float(value)
 
 
-class EmbeddingLoss(keras.losses.Loss):
+class EmbeddingLoss(CountedLoss):
     """Base class of the losses of text embeddings.
 
     Args:
-        reduction, name, dtype: See `keras.losses.Loss`.
+        reduction, name, dtype: See `zoo.counts.CountedLoss`.
     """
 
     def __init__(self, reduction: str | None, name: str, dtype: str) -> None:

@@ -13,6 +13,7 @@ from zoo import (  # noqa: E402
     CausalLM,
     EmbeddingConfig,
     FeedForwardConfig,
+    Greedy,
     NormConfig,
     PositionConfig,
     RecurrentConfig,
@@ -99,6 +100,40 @@ def test_stop_strings_end_the_work(model):
     assert model.generate(TEXTS[0], strip_prompt=True, stop=stop, jit_compile=False) == expected
 
 
+@pytest.mark.parametrize("sampler", [Greedy(), Beam(4, num_results=4, length_penalty=1.0)], ids=["greedy", "beam"])
+def test_scores_are_those_of_the_texts_up_to_a_stop(tiny_tokenizer, sampler):
+    """By the softmax of the model, fed with each text as a whole: what is behind a stop does not count."""
+    model = make("decoder", tiny_tokenizer)
+    options = {"max_new_tokens": 20, "sampler": sampler, "jit_compile": False}
+    prompt = model.preprocessor.prompts(tf.constant(TEXTS[:1]), None, False, 32, 20)[0].to_list()
+    found = model.generate_tokens(prompt, **options)
+    hypotheses = found["beams"]["token_ids"][0] if "beams" in found else found["token_ids"]
+    counts = np.ravel(found["beams"]["lengths"][0] if "beams" in found else found["lengths"])
+    stop = model.generate(TEXTS[0], strip_prompt=True, **{**options, "sampler": "greedy"}).strip()[3:5]
+    expected = []
+    for ids, count in zip(hypotheses, counts, strict=True):
+        whole = [*prompt[0], *ids[:count].tolist()]
+        logits = np.asarray(model({"token_ids": np.array([whole]), "padding_mask": np.ones((1, len(whole)), "bool")}))
+        log_probabilities = logits[0] - np.log(np.exp(logits[0].astype("float64")).sum(-1, keepdims=True))
+        texts = [
+            tiny_tokenizer.detokenize([whole[: len(prompt[0]) + length]]).numpy()[0].decode()[len(TEXTS[0]) :]
+            for length in range(1, count + 1)
+        ]
+        length = next((place + 1 for place, text in enumerate(texts) if stop in text), count)
+        first = len(prompt[0])
+        total = log_probabilities[range(first - 1, first - 1 + length), whole[first : first + length]].sum()
+        expected.append((texts[-1].split(stop)[0], total / ((5 + length) / 6 if "beams" in found else 1)))
+    expected.sort(key=lambda pair: -pair[1])
+    texts, scores = model.generate(TEXTS[:1], stop=stop, return_scores=True, strip_prompt=True, **options)
+    texts = texts[0] if "beams" in found else texts
+    np.testing.assert_allclose(np.ravel(scores), [score for _, score in expected], rtol=1e-4)
+    assert texts == [text for text, _ in expected]
+    endpoint = model.endpoints(stop=stop, return_scores=True, strip_prompt=True, **options)["serve"]
+    outputs = endpoint.function(tf.constant(TEXTS[:1]))
+    np.testing.assert_allclose(np.ravel(outputs["scores"]), np.ravel(scores), rtol=1e-4)
+    assert [text.decode() for text in np.ravel(outputs["texts"])] == texts
+
+
 def test_seeds_out_of_range(model):
     for seed in (-1, 2**32, 1.5):
         with pytest.raises(ValueError, match=f"seed must be an integer from 0 to 4294967295, got {seed}"):
@@ -145,7 +180,7 @@ def test_what_generation_refuses(model, tiny_tokenizer):
 @pytest.mark.parametrize("sampler", [Sample(1.2), Beam(3)], ids=lambda sampler: type(sampler).__name__)
 def test_exports_of_several_results(model, sampler):
     """The functions of an export, run as they are."""
-    options = {**OPTIONS, "sampler": sampler, "num_results": 3, "return_scores": True}
+    options = {**OPTIONS, "sampler": sampler, "num_results": 3, "return_scores": True, "stop": "et"}
     expected, expected_scores = model.generate(TEXTS, **options, seed=5)
     endpoints = model.endpoints(**options, seed=5)
     shapes = {field.name: field.shape for field in endpoints["serve"].outputs}

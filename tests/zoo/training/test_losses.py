@@ -52,9 +52,9 @@ def compiled(function, jit_compile=False):
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1, 0.6])
-def test_is_the_mean_over_weighted_tokens(label_smoothing):
+def test_is_the_weighted_sum_over_the_number_of_tokens(label_smoothing):
     labels, logits, weights = random_batch()
-    expected = (reference_losses(labels, logits, label_smoothing) * weights).sum() / weights.sum()
+    expected = (reference_losses(labels, logits, label_smoothing) * weights).sum() / (weights > 0).sum()
     loss = TokenCrossEntropy(label_smoothing)(labels, logits, sample_weight=weights)
     np.testing.assert_allclose(loss, expected, rtol=1e-6)  # float32
 
@@ -74,10 +74,14 @@ def test_label_smoothing_of_one_token_by_hand():
 
 def test_equals_keras_categorical_cross_entropy_with_label_smoothing():
     labels, logits, weights = random_batch(seed=1)
-    theirs = keras.losses.CategoricalCrossentropy(
-        from_logits=True, label_smoothing=0.1, reduction="mean_with_sample_weight"
-    )(np.eye(11, dtype="float32")[labels], logits, sample_weight=weights)
-    np.testing.assert_allclose(TokenCrossEntropy(0.1)(labels, logits, sample_weight=weights), theirs, rtol=1e-6)
+    one_hot, both = np.eye(11, dtype="float32")[labels], []
+    for reduction in ("sum", "mean_with_sample_weight"):
+        theirs = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1, reduction=reduction)
+        both.append(theirs(one_hot, logits, sample_weight=weights))
+        ours = TokenCrossEntropy(0.1, reduction=reduction)(labels, logits, sample_weight=weights)
+        np.testing.assert_allclose(ours, both[-1], rtol=1e-6)
+    ours = TokenCrossEntropy(0.1)(labels, logits, sample_weight=weights)
+    np.testing.assert_allclose(ours, both[0] / (weights > 0).sum(), rtol=1e-6)
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.1])
@@ -94,7 +98,7 @@ def test_gradient_is_that_of_the_formula(label_smoothing, mode):
     probabilities = np.exp(logits.astype("float64") - logits.max(-1, keepdims=True))
     probabilities /= probabilities.sum(-1, keepdims=True)
     target = np.eye(11)[labels] * (1 - label_smoothing) + label_smoothing / 11
-    expected = (probabilities - target) * weights[..., None] / weights.sum()
+    expected = (probabilities - target) * weights[..., None] / (weights > 0).sum()
     np.testing.assert_allclose(result, expected, atol=1e-7)  # float32, values up to 0.1
     assert not result[weights == 0].any()
 
@@ -123,7 +127,7 @@ def test_half_precision_logits_are_computed_in_float32(dtype):
     loss = TokenCrossEntropy(0.1)
     result = loss(labels, half, sample_weight=weights)
     assert ops.dtype(result) == "float32"
-    expected = (reference_losses(labels, exact, 0.1) * weights).sum() / weights.sum()
+    expected = (reference_losses(labels, exact, 0.1) * weights).sum() / (weights > 0).sum()
     np.testing.assert_allclose(result, expected, rtol=1e-6)  # far below the 2**-8 of bfloat16
     assert ops.dtype(gradient(lambda value: loss(labels, value, sample_weight=weights), half)) == dtype
 
@@ -167,7 +171,7 @@ def test_reloads_from_its_config():
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(loss))
     assert isinstance(again, TokenCrossEntropy)
     assert again.get_config() == loss.get_config()
-    assert again.label_smoothing == 0.1 and again.reduction == "mean_with_sample_weight"
+    assert again.label_smoothing == 0.1 and again.reduction == "sum_over_batch_size"
 
 
 def small_model(policy="float32", vocabulary_size=7, seed=3):
@@ -223,17 +227,18 @@ def test_accumulating_two_half_batches_equals_one_batch():
 
 
 def test_accumulated_batches_weigh_the_same_whatever_their_tokens():
-    # The caveat of accumulation: the mean over batches of means over tokens, not the mean over tokens.
+    # In a plain Keras model: the mean over batches of means over tokens, not the mean over tokens as in a task.
     inputs, labels, weights = next_token_batch()
     weights[4:, 1:] = 0
     accumulated, by_hand = one_hot_model(), one_hot_model()
     optimizer = keras.optimizers.SGD(0.5, gradient_accumulation_steps=2)
     accumulated.compile(optimizer, TokenCrossEntropy())
     accumulated.fit(inputs, labels, sample_weight=weights, batch_size=4, shuffle=False, verbose=0)
-    # Scaling the weights of each half to the same sum makes one full batch of it.
+    # Scaling the weights of each half to the same sum makes one full batch of it, which is divided by all tokens.
     by_hand.compile(keras.optimizers.SGD(0.5), TokenCrossEntropy())
-    weights[:4] /= weights[:4].sum()
-    weights[4:] /= weights[4:].sum()
+    tokens = weights.sum()
+    weights[:4] *= tokens / 2 / weights[:4].sum()
+    weights[4:] *= tokens / 2 / weights[4:].sum()
     by_hand.fit(inputs, labels, sample_weight=weights, batch_size=8, shuffle=False, verbose=0)
     for first, second in zip(accumulated.get_weights(), by_hand.get_weights(), strict=True):
         np.testing.assert_allclose(first, second, atol=1e-7)
