@@ -2,8 +2,8 @@
 
 Gradient clipping and accumulation are arguments of the Keras optimizers. What to know about them (keras 3.15):
 
-* `gradient_accumulation_steps=n` averages the gradients of n batches with equal weights. Tasks weight them by what counts
-  in each batch, see `zoo.counts`, so that the update is that of one large batch.
+* `gradient_accumulation_steps=n` averages the gradients of n batches with equal weights. Tasks weight them by what
+  counts in each batch, see `zoo.counts`, so that the update is that of one large batch.
 * With it, a learning-rate schedule is given the number of batches, not of updates: wrap it in `PerUpdate`.
 * `global_clipnorm` on TensorFlow takes the norm of the sparse gradient of a `keras.layers.Embedding` before adding up
   the rows of tokens that occur several times, and so clips less than it says, unless the embedding is tied to the
