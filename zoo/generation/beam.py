@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from keras import ops
 
 from zoo.generation.checks import require_count, require_number
-from zoo.generation.loop import Loop, end_lengths, repeat_rows, take_rows
+from zoo.generation.loop import Loop, end_lengths, kept_behind, repeat_rows, take_rows
 from zoo.generation.samplers import Sampler, register_sampler
 
 
@@ -240,7 +240,10 @@ class BeamSearch(Loop):
         return ops.logical_and(self.has_bound, worst >= best / most)
 
     def result(self, carry: dict[str, Any]) -> dict[str, Any]:
-        results = carry["moving"]["results"]
+        results = dict(carry["moving"]["results"])
+        results["running_log_probabilities"] = kept_behind(
+            results["running_log_probabilities"], results["lengths"], results["log_probabilities"]
+        )
         count = self.settings.sampler.num_results
         results = {name: tensor if count is None else tensor[:, :count] for name, tensor in results.items()}
         best = {name: tensor[:, 0] for name, tensor in results.items() if name != "scores"}

@@ -82,7 +82,8 @@ def decode(
         * `log_probabilities`, float32 `(batch,)`: log P of the generated tokens under the model's own distribution,
           before processors, temperature and restrictions.
 
-        * `running_log_probabilities`, float32 `(batch, max_new_tokens)`: those of the first tokens, up to each one.
+        * `running_log_probabilities`, float32 `(batch, max_new_tokens)`: those of the first tokens, up to each one;
+          behind the end all of them.
 
         With `Beam` these are the values of the best hypothesis, and log-probabilities are those after the processors.
         `beams` then holds a dict of all hypotheses, see `BeamSearch`.

@@ -195,9 +195,23 @@ def texts_of(moving: dict[str, Any]) -> dict[str, Any]:
     names = ("lengths", "end_lengths", "finished", "log_probabilities")
     return {
         "token_ids": ops.transpose(moving["output"]),
-        "running_log_probabilities": ops.transpose(moving["running"]),
+        "running_log_probabilities": kept_behind(
+            ops.transpose(moving["running"]), moving["lengths"], moving["log_probabilities"]
+        ),
         **{name: moving[name] for name in names},
     }
+
+
+def kept_behind(running: Any, lengths: Any, last: Any) -> Any:
+    """Returns running sums that stay as they are behind the end of each text.
+
+    Args:
+        running: `(..., length)`.
+        lengths: Numbers of tokens, `(...)`.
+        last: The sums over all tokens, `(...)`.
+    """
+    is_text = ops.arange(ops.shape(running)[-1], dtype="int32") < ops.expand_dims(lengths, -1)
+    return ops.where(is_text, running, ops.expand_dims(last, -1))
 
 
 def is_one_of(token_ids: Any, ids: tuple[int, ...]) -> Any:
