@@ -67,6 +67,8 @@ class CausalLMPreprocessor(Preprocessor):
         self.adds_start_token = bool(add_start_token)
         if add_start_token is None or tokenizer is None:
             self.adds_start_token = start_id is not None and start_id != tokenizer.end_id
+            if start_id is not None and tokenizer.adds_start is not None:
+                self.adds_start_token = tokenizer.adds_start
 
     def options(self) -> dict[str, Any]:
         return {**super().options(), "add_start_token": self.add_start_token, "loss_on": self.loss_on}

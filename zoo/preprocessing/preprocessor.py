@@ -266,7 +266,10 @@ class Preprocessor:
     def special_tokens(self) -> dict[str, int | None]:
         """Returns the ids of the tokens that are added around a text, None for none."""
         tokenizer = self.require_tokenizer("Text input")
-        return {"start_id": tokenizer.start_id, "end_id": tokenizer.end_id}
+        return {
+            "start_id": None if tokenizer.adds_start is False else tokenizer.start_id,
+            "end_id": None if tokenizer.adds_end is False else tokenizer.end_id,
+        }
 
     @property
     def pad_id(self) -> int:

@@ -57,7 +57,8 @@ class Seq2SeqLMPreprocessor(Preprocessor):
 
     def special_tokens(self) -> dict[str, int | None]:
         """Returns the ids of the tokens that stand around a source, and around a target."""
-        around = super().special_tokens()
+        # a target without an end would never end
+        around = {**super().special_tokens(), "end_id": self.require_tokenizer("Text input").end_id}
         return around if self.adds_start_token else {**around, "start_id": None}
 
     def require_decoder_start(self) -> int:

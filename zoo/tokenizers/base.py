@@ -45,6 +45,9 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             with a role, except the unknown token. `tokenize` reads them in a text only on request.
         added_tokens: Tokens that are found as a whole wherever they occur in a text.
         strip_left, strip_right: Those of the tokens that remove the white space before or after them in a text.
+        single_words: Those of the tokens that are found only where no part of a word is next to them.
+        adds_start, adds_end: Whether models whose files these are see the start token before a text, and the end token
+            behind it. None where the files do not say so: each task then has a rule of its own.
         chat_format: The format of conversations: a `ChatFormat`, a name in `CHAT_FORMATS`, or None for none. Its
             control tokens become special tokens.
 
@@ -301,7 +304,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     def _splitter(self, found: tuple[str, ...]) -> SpecialTokenSplitter:
         if found not in self._splitters:
             ids = {name: self._ids[name] for name in found}
-            self._splitters[found] = SpecialTokenSplitter(ids, self.strip_left, self.strip_right)
+            self._splitters[found] = SpecialTokenSplitter(ids, self.strip_left, self.strip_right, self.single_words)
         return self._splitters[found]
 
     def detokenize(self, ids: Any) -> tf.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,6 +75,24 @@ def character_table(clean_text: bool, split_ideographs: bool, strip_accents: boo
         entry_of[point] = words.setdefault((parts, alone), len(words))
     if clean_text:
         entry_of[removed] = nothing
+    return _compressed(entry_of, words)
+
+
+def compressed_table(changed: Mapping[int, tuple[int, ...]]) -> CharacterTable:
+    """Tabulates what some code points become, each by itself; the others stay.
+
+    Args:
+        changed: Code points by code point.
+    """
+    entry_of = np.full(0x110000, _ITSELF, np.int32)
+    words = {((-1,), (False,)): _ITSELF, ((-1,), (True,)): _ITSELF_ALONE}
+    for point, parts in changed.items():
+        entry_of[point] = words.setdefault((parts, (False,) * len(parts)), len(words))
+    return _compressed(entry_of, words)
+
+
+def _compressed(entry_of: np.ndarray, words: Mapping[tuple[tuple[int, ...], tuple[bool, ...]], int]) -> CharacterTable:
+    """The table of the entries of all code points, equal pages stored once."""
     pages, page_of = np.unique(entry_of.reshape(-1, _PAGE), axis=0, return_inverse=True)
     lengths = np.array([len(parts) for parts, _ in words], np.int32)
     return CharacterTable(

@@ -58,7 +58,8 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         missing_bytes: What becomes of bytes without a token: None if there must be none, `"drop"` to leave them out
             before merging, or `"unknown"` for one unknown token each.
         pad_token, start_token, end_token, unknown_token, mask_token, special_tokens, added_tokens, strip_left,
-            strip_right, chat_format: As for `Tokenizer`. The unknown token comes up only with
+            strip_right, single_words, adds_start, adds_end, chat_format: As for
+            `Tokenizer`. The unknown token comes up only with
             `missing_bytes="unknown"`.
 
     Raises:
@@ -97,6 +98,9 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
+        single_words: Sequence[str] = (),
+        adds_start: bool | None = None,
+        adds_end: bool | None = None,
         chat_format: dict[str, Any] | str | ChatFormat | None = None,
     ) -> None:
         super().__init__(
@@ -110,6 +114,9 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             added_tokens=added_tokens,
             strip_left=strip_left,
             strip_right=strip_right,
+            single_words=single_words,
+            adds_start=adds_start,
+            adds_end=adds_end,
             chat_format=chat_format,
         )
         if normalization not in (None, "NFC"):

@@ -20,6 +20,7 @@ from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
 from zoo.tokenizers.sentencepiece_training import train_sentencepiece
 from zoo.tokenizers.sentencepiece_words import SentencePieceWords, splits_at_spaces
 from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.text_steps import TextSteps
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -51,11 +52,15 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         unknown_token: None, or the model's unknown token.
         mask_token: The mask token of masked language models.
         special_tokens: Special tokens in addition to the model's control tokens.
-        added_tokens, strip_left, strip_right, chat_format: As for `Tokenizer`. User-defined tokens of the model need
-            not be named.
+        added_tokens, strip_left, strip_right, single_words, adds_start, adds_end, chat_format: As for
+            `Tokenizer`. User-defined tokens of
+            the model need not be named.
         prepend_scheme: Where a space is put before text that does not begin with one: `"first"` at the beginning of a
             text, unless a special token is found there; `"always"` after special tokens too; None for the rule of the
-            model, which also puts one before spaces. Only for BPE models with byte tokens and without a normalization.
+            model, which also puts one before spaces. Only for models that neither add nor remove spaces.
+        steps: What is changed in texts before the model sees them, in this order: keys of
+            `zoo.tokenizers.text_steps.STEPS`, such as `"lowercase"`, or `"charsmap"` for the normalization of the
+            model, which is then not applied again.
 
     Raises:
         TypeError: `proto` is not bytes.
@@ -89,8 +94,12 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
+        single_words: Sequence[str] = (),
+        adds_start: bool | None = None,
+        adds_end: bool | None = None,
         chat_format: dict[str, Any] | str | ChatFormat | None = None,
         prepend_scheme: str | None = None,
+        steps: Sequence[str] = (),
     ) -> None:
         if not isinstance(proto, bytes):
             raise TypeError(
@@ -101,6 +110,12 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         chat_format = get_chat_format(chat_format)
         if chat_format is not None:
             proto = _with_control(model, proto, chat_format.special_tokens)
+        self._step_names = tuple(steps)
+        self._steps = TextSteps(steps, model.normalizer_spec.precompiled_charsmap)
+        operated = proto
+        if "charsmap" in steps:
+            model.normalizer_spec.precompiled_charsmap = b""
+            operated = model.SerializeToString(deterministic=True)
         _check_prepend_scheme(prepend_scheme, model)
         types = {piece.piece: piece.type for piece in model.pieces}
         of_users = [piece for piece, kind in types.items() if kind == model.SentencePiece.USER_DEFINED]
@@ -122,10 +137,15 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             unknown_token=unknown,
             mask_token=mask_token,
             special_tokens=dict.fromkeys([*special_tokens, *(p.piece for p in model.pieces if p.type == control)]),
-            # what stands behind one does not begin a text
-            added_tokens=added_tokens if prepend_scheme is None else dict.fromkeys([*added_tokens, *of_users]),
+            # what stands behind one does not begin a text, and no step changes it
+            added_tokens=added_tokens
+            if prepend_scheme is None and not steps
+            else dict.fromkeys([*added_tokens, *of_users]),
             strip_left=strip_left,
             strip_right=strip_right,
+            single_words=single_words,
+            adds_start=adds_start,
+            adds_end=adds_end,
             chat_format=chat_format,
         )
         self._proto = proto
@@ -141,7 +161,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             and not names.treat_whitespace_as_suffix
             and self._unknown_bytes > 0
         )
-        self._model = SentencePieceOperations(proto)
+        self._model = SentencePieceOperations(operated)
         self._words = SentencePieceWords(self._model, model) if splits_at_spaces(model) else None
         self._adds_space = model.normalizer_spec.add_dummy_prefix
 
@@ -226,7 +246,8 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
 
     @property
     def trackables(self) -> list[Any]:
-        return [self._model.resource] + ([] if self._words is None else [self._words.resource])
+        words = [] if self._words is None else [self._words.resource]
+        return [self._model.resource, *words, *self._steps.resources]
 
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return (self._model if self._words is None else self._words).tokenize(texts)
@@ -236,6 +257,17 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         return Tokens(ids, *to_characters(texts, ids, starts, ends))
 
     def _tokenize_parts(self, parts: tf.Tensor, begins: tf.Tensor, with_offsets: bool) -> Tokens:
+        if not self._step_names:
+            return self._tokenize_prepended(parts, begins, with_offsets)
+        characters = self._steps.characters(parts)
+        tf = import_tensorflow()
+        changed = tf.strings.unicode_encode(characters.points, "UTF-8")
+        tokens = self._tokenize_prepended(changed, begins, with_offsets)
+        if not with_offsets:
+            return tokens
+        return Tokens(tokens.ids, *characters.origins(tokens.ids, tokens.starts, tokens.ends))
+
+    def _tokenize_prepended(self, parts: tf.Tensor, begins: tf.Tensor, with_offsets: bool) -> Tokens:
         if self.prepend_scheme is None:
             return super()._tokenize_parts(parts, begins, with_offsets)
         tf = import_tensorflow()
@@ -278,7 +310,8 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
     def _config(self) -> dict[str, Any]:
         # left out where it is None, so that earlier versions read what they could write
         scheme = {} if self.prepend_scheme is None else {"prepend_scheme": self.prepend_scheme}
-        return {**self._special_config(), **scheme}
+        steps = {"steps": list(self._step_names)} if self._step_names else {}
+        return {**self._special_config(), **scheme, **steps}
 
     def _files(self) -> dict[str, bytes]:
         return {_MODEL_FILE: self._proto}
@@ -296,10 +329,9 @@ def _check_prepend_scheme(scheme: str | None, model: Any) -> None:
     normalizer, trainer = model.normalizer_spec, model.trainer_spec
     changes = normalizer.add_dummy_prefix or normalizer.remove_extra_whitespaces or normalizer.precompiled_charsmap
     plain = normalizer.escape_whitespaces and not changes and not trainer.treat_whitespace_as_suffix
-    if scheme is not None and not (plain and trainer.model_type == trainer.BPE and trainer.byte_fallback):
+    if scheme is not None and not plain:
         raise ValueError(
-            "prepend_scheme must be None unless the model is BPE with byte_fallback and neither adds nor changes "
-            f"characters itself, got {scheme!r}."
+            f"prepend_scheme must be None unless the model neither adds nor changes characters itself, got {scheme!r}."
         )
 
 

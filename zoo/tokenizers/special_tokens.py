@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.tokenizers.distinct import Tokens, code_points_of
+from zoo.tokenizers.distinct import Tokens, code_points_of, following, previous
 from zoo.tokenizers.regex_split import regex_split
 from zoo.tokenizers.tensors import import_tensorflow
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 # The white space of Unicode, as RE2 writes it.
 RE2_SPACE = r"\t-\r\x{85}\p{Z}"
+# What words consist of: alphabetic characters, marks, decimal digits, connectors and joiners.
+_RE2_WORD = (
+    r"\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\x{24B6}-\x{24E9}"
+    r"\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189}"
+)
 
 
 class StringIndex:
@@ -58,9 +63,16 @@ class SpecialTokenSplitter:
     Args:
         ids: Id of each token by its text.
         strip_left, strip_right: Tokens that swallow white space before or after them.
+        single_words: Tokens that are not found next to a character of a word.
     """
 
-    def __init__(self, ids: Mapping[str, int], strip_left: Sequence[str], strip_right: Sequence[str]) -> None:
+    def __init__(
+        self,
+        ids: Mapping[str, int],
+        strip_left: Sequence[str],
+        strip_right: Sequence[str],
+        single_words: Sequence[str] = (),
+    ) -> None:
         longest_first = sorted(ids, key=len, reverse=True)
         strip_left, strip_right = set(strip_left), set(strip_right)
         space = f"[{RE2_SPACE}]*"
@@ -69,6 +81,7 @@ class SpecialTokenSplitter:
         )
         self._strips = any(token in strip_left or token in strip_right for token in ids)
         self._index = StringIndex(longest_first, [ids[token] for token in longest_first])
+        self._single_ids = [ids[token] for token in longest_first if token in set(single_words)]
 
     def tokenize(self, texts: tf.Tensor, begins: tf.Tensor, tokenize: Callable[[Any, Any], Tokens]) -> Tokens:
         """Tokenizes texts, with positions where `tokenize` gives them.
@@ -90,6 +103,10 @@ class SpecialTokenSplitter:
         rest = tf.RaggedTensor.from_row_splits(points, tf.cast(borders, tf.int64), validate=False)
         pieces = pieces.with_values(tf.strings.unicode_encode(rest, "UTF-8"))
         special_ids = self._identify(pieces.values)
+        if self._single_ids:
+            pieces, special_ids = self._without_parts_of_words(pieces, special_ids)
+            lengths = tf.strings.length(pieces.values, unit="UTF8_CHAR")
+            borders = tf.concat([[0], tf.cumsum(lengths)], axis=0)
         is_special = special_ids >= 0
         found = tf.boolean_mask(special_ids, is_special)
         rows = pieces.value_rowids()
@@ -123,6 +140,31 @@ class SpecialTokenSplitter:
             piece_begins + gather(rest.starts, tf.zeros_like(found)),
             piece_begins + gather(rest.ends, tf.boolean_mask(lengths, is_special)),
         )
+
+    def _without_parts_of_words(self, pieces: Any, special_ids: Any) -> tuple[Any, Any]:
+        """Joins what is no single word with the pieces around it."""
+        tf = import_tensorflow()
+        rows = pieces.value_rowids()
+        begins_row, ends_row = rows != previous(rows, -1), rows != following(rows, -1)
+
+        def matches(pattern: str) -> Any:
+            return tf.strings.regex_full_match(pieces.values, f"(?s){pattern}")
+
+        # white space that a token swallows stands between
+        begins_space, ends_space = matches(f"[{RE2_SPACE}].*"), matches(f".*[{RE2_SPACE}]")
+        bare = self._index(pieces.values) >= 0
+        left = previous(matches(f".*[{_RE2_WORD}]"), False) & ~begins_row & (bare | ~begins_space)
+        right = following(matches(f"[{_RE2_WORD}].*"), False) & ~ends_row & (bare | ~ends_space)
+        is_single = tf.reduce_any(special_ids[:, tf.newaxis] == tf.constant(self._single_ids), axis=1)
+        special_ids = tf.where(is_single & (left | right), -1, special_ids)
+        is_special = special_ids >= 0
+        begins = is_special | previous(is_special, False) | begins_row
+        segments = tf.cumsum(tf.cast(begins, tf.int64)) - 1
+        joined = tf.strings.unsorted_segment_join(pieces.values, segments, tf.math.count_nonzero(begins))
+        before = tf.concat([[0], tf.cumsum(tf.cast(begins, tf.int64))], axis=0)
+        row_splits = tf.gather(before, pieces.row_splits)
+        pieces = tf.RaggedTensor.from_row_splits(joined, row_splits, validate=False)
+        return pieces, tf.boolean_mask(special_ids, begins)
 
     def _identify(self, pieces: tf.Tensor) -> tf.Tensor:
         tf = import_tensorflow()

@@ -37,6 +37,9 @@ class Vocabulary:
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
+        single_words: Sequence[str] = (),
+        adds_start: bool | None = None,
+        adds_end: bool | None = None,
         chat_format: dict[str, Any] | str | ChatFormat | None = None,
     ) -> None:
         self._vocabulary = list(vocabulary)
@@ -76,8 +79,18 @@ class Vocabulary:
         self._added = {token: self._special_id("added_tokens", token) for token in added_tokens}
         self.strip_left: tuple[str, ...] = tuple(strip_left)
         self.strip_right: tuple[str, ...] = tuple(strip_right)
+        self.single_words: tuple[str, ...] = tuple(single_words)
+        for name, flag in (("adds_start", adds_start), ("adds_end", adds_end)):
+            if flag not in (None, True, False):
+                raise ValueError(f"{name} must be True, False or None, got {quote(flag)}.")
+        self.adds_start: bool | None = adds_start
+        self.adds_end: bool | None = adds_end
         known = {*self._added, *self.special_tokens}
-        for role, tokens in (("strip_left", strip_left), ("strip_right", strip_right)):
+        for role, tokens in (
+            ("strip_left", strip_left),
+            ("strip_right", strip_right),
+            ("single_words", single_words),
+        ):
             for token in tokens:
                 if token not in known:
                     raise ValueError(f"{role}: {quote(token)} is neither a special nor an added token.")
@@ -97,6 +110,10 @@ class Vocabulary:
             "added_tokens": list(self._added),
             "strip_left": list(self.strip_left),
             "strip_right": list(self.strip_right),
+            # left out where there are none, so that earlier versions read what they could write
+            **({"single_words": list(self.single_words)} if self.single_words else {}),
+            **({} if self.adds_start is None else {"adds_start": self.adds_start}),
+            **({} if self.adds_end is None else {"adds_end": self.adds_end}),
             **({} if self.chat_format is None else {"chat_format": self.chat_format.to_dict()}),
         }
 

@@ -57,7 +57,8 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         split_ideographs: Whether each CJK ideograph is a separate word.
         pad_token, start_token, end_token, unknown_token, mask_token: Tokens in these roles, each in the vocabulary or
             None. The unknown token is required.
-        special_tokens, added_tokens, strip_left, strip_right, chat_format: As for `Tokenizer`.
+        special_tokens, added_tokens, strip_left, strip_right, single_words, adds_start, adds_end, chat_format: As for
+            `Tokenizer`.
 
     Raises:
         ValueError: A token occurs twice or is empty, or a special token is not in the vocabulary.
@@ -92,6 +93,9 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         added_tokens: Sequence[str] = (),
         strip_left: Sequence[str] = (),
         strip_right: Sequence[str] = (),
+        single_words: Sequence[str] = (),
+        adds_start: bool | None = None,
+        adds_end: bool | None = None,
         chat_format: dict[str, Any] | str | ChatFormat | None = None,
     ) -> None:
         super().__init__(
@@ -105,6 +109,9 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
             added_tokens=added_tokens,
             strip_left=strip_left,
             strip_right=strip_right,
+            single_words=single_words,
+            adds_start=adds_start,
+            adds_end=adds_end,
             chat_format=chat_format,
         )
         if self.unknown_id is None:
@@ -118,7 +125,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         }
         self._characters = character_table(**self._choices)
         self._find_words = words_at_white_space(CodePointSet(WHITE_SPACE_AFTER_CLEANING if clean_text else WHITE_SPACE))
-        control = {*self.special_tokens} - {unknown_token}
+        control = {*self.special_tokens, *self.single_words} - {unknown_token}
         # no word has a space in it, so none becomes a control token
         spelled = [f" {index}" if token in control else token for index, token in enumerate(self._vocabulary)]
         self._pieces = _make_wordpiece(spelled, unknown_token)

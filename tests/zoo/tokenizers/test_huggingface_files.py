@@ -200,10 +200,6 @@ BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "
         ({"model": {"unheard": True}}, "model.unheard must be left out .*, got True"),
         ({"model": {"type": "WordLevel"}}, "model.type must be one of .*, got 'WordLevel'"),
         (
-            {"added_tokens": [{"content": "<x>", "special": True, "single_word": True}]},
-            "single_word of '<x>'",
-        ),
-        (
             {"added_tokens": [{"id": 5, "content": "<x>", "special": True}]},
             "as ids are 0, 1, 2, ..., got 5",
         ),

@@ -19,8 +19,10 @@ def ids_of(library, texts):
 
 
 def assert_same_settings(loaded, tokenizer):
-    # a special token with a role is listed once or twice
-    settings = [{**one.get_config(), "special_tokens": one.special_tokens} for one in (loaded, tokenizer)]
+    # a special token with a role is listed once or twice; files say what is put around a text
+    facts = {"adds_start": loaded.adds_start, "adds_end": loaded.adds_end}
+    assert None not in facts.values()
+    settings = [{**one.get_config(), "special_tokens": one.special_tokens, **facts} for one in (loaded, tokenizer)]
     assert settings[0] == settings[1]
 
 

@@ -158,6 +158,8 @@ def _with_byte_fallback(
     settled = settle_roles(roles, content.post_processor, [entry.content for entry in entries])
     unknown = model.get("unk_token") or settled.get("unknown_token")
     found = added_tokens(entries, normalizes=False)
+    if {*found["single_words"]} & {*found["added_tokens"]}:
+        raise refuse("added_tokens: single_word", True, "do it without model.byte_fallback")
     proto = bpe_proto(
         in_order_of_ids(ids, "model.vocab with added_tokens"),
         _merges(model),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,7 +16,13 @@ from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.huggingface.bpe import from_bpe
 from zoo.tokenizers.huggingface.chat_template import with_chat_template
 from zoo.tokenizers.huggingface.reader import read_content
-from zoo.tokenizers.huggingface.special import roles_from_config, usual_roles
+from zoo.tokenizers.huggingface.special import (
+    added_by_flags,
+    roles_from_config,
+    tokens_put_around,
+    usual_roles,
+    with_flags,
+)
 from zoo.tokenizers.huggingface.unigram import from_unigram
 from zoo.tokenizers.huggingface.wordpiece import from_wordpiece
 from zoo.tokenizers.marian import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, MarianTokenizer
@@ -23,9 +30,12 @@ from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
 from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
-_MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model")
+_MODEL_FILES = ("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model", "spm.model")
 _CONFIG_FILES = ("special_tokens_map.json", "tokenizer_config.json")
 _MOST_SENTINELS = 5000  # T5 has 100
+# They put the start token before a text, and nothing behind it.
+_START_ALONE = ("Llama", "CodeLlama", "Gemma")
+_DEBERTA = {"start_token": "[CLS]", "end_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
 # Their ids are not those of the model file.
 _SHIFTED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Barthez", "XLNet", "Pegasus", "Reformer", "BigBird")
 
@@ -95,7 +105,7 @@ def _load(path: Path, roles: dict[str, str | None]) -> tuple[Path, Tokenizer]:
     json_file = path if path.is_file() else directory / "tokenizer.json"
     if json_file.is_file():
         with named(json_file):
-            return json_file, _from_json(_read_json(json_file), roles)
+            return json_file, _from_json(_read_json(json_file), roles, config)
     if (directory / SOURCE_FILE).is_file():
         with named(directory / VOCABULARY_FILE):
             return directory / VOCABULARY_FILE, _from_marian(directory, roles, config)
@@ -119,7 +129,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return read_json(path) if path.is_file() else {}
 
 
-def _from_json(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:
+def _from_json(content: dict[str, Any], roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
     if content.get("format") == FORMAT:
         raise ValueError("this is a tokenizer that Tokenizer.save wrote: read it with Tokenizer.load.")
     if "model" not in content:
@@ -132,12 +142,16 @@ def _from_json(content: dict[str, Any], roles: dict[str, str]) -> Tokenizer:
     readers = {"WordPiece": from_wordpiece, "BPE": from_bpe, "Unigram": from_unigram}
     if kind not in readers:
         raise ValueError(f"model.type must be one of {sorted(readers)}, got {quote(kind)}.")
-    return readers[kind](parsed, roles)
+    post_processor = with_flags(parsed.post_processor, roles, config)
+    tokenizer = readers[kind](dataclasses.replace(parsed, post_processor=post_processor), roles)
+    before, after = tokens_put_around(post_processor)
+    tokenizer.adds_start, tokenizer.adds_end = bool(before), bool(after)
+    return tokenizer
 
 
 def _from_model(path: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
-    name = str(config.get("tokenizer_class", ""))
-    if name.removesuffix("Fast").removesuffix("Tokenizer") in _SHIFTED:
+    name = _class_of(path.parent, config)
+    if name in _SHIFTED:
         raise ValueError(f"tokenizer_class={name!r} renumbers the pieces of the model file; use its tokenizer.json.")
     proto = read_bytes(path, MOST_BYTES)
     count = config.get("extra_ids")
@@ -145,11 +159,19 @@ def _from_model(path: Path, roles: dict[str, str], config: dict[str, Any]) -> To
     if count is not None and not 0 <= count <= _MOST_SENTINELS:
         raise ValueError(f"tokenizer_config.json: extra_ids must be 0 to {_MOST_SENTINELS}, got {quote(count)}.")
     if count:
-        proto = _with_sentinels(proto, count)
+        proto = _with_control(proto, [f"<extra_id_{number}>" for number in reversed(range(count))])
+    if path.name == "spm.model":
+        roles = {**_DEBERTA, **roles}
+        proto = _with_control(proto, [roles["mask_token"]])
     pieces = set(SentencePieceTokenizer(proto).get_vocabulary())
     known = {role: token for role, token in roles.items() if token in pieces}
     known.pop("unknown_token", None)  # the model has its own
-    return SentencePieceTokenizer(proto, **known)
+    tokenizer = SentencePieceTokenizer(proto, **known, steps=_steps_before_model(name, config))
+    start, end = added_by_flags(config)
+    if name in _START_ALONE:
+        start, end = start is not False, end is True
+    tokenizer.adds_start, tokenizer.adds_end = start, end
+    return tokenizer
 
 
 def _from_marian(directory: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
@@ -160,18 +182,38 @@ def _from_marian(directory: Path, roles: dict[str, str], config: dict[str, Any])
     return MarianTokenizer.from_files(*files, **roles)
 
 
-def _with_sentinels(proto: bytes, count: int) -> bytes:
-    """T5's sentinels are not in its model file: they follow its pieces, the last one first."""
+def _class_of(directory: Path, config: dict[str, Any]) -> str:
+    """The beginning of the class's name; ALBERT's files need not name it."""
+    require_type(config.get("tokenizer_class"), str | None, "tokenizer_config.json: tokenizer_class")
+    name = config.get("tokenizer_class")
+    if name is None and _read_json(directory / "config.json").get("model_type") == "albert":
+        return "Albert"
+    return (name or "").removesuffix("Fast").removesuffix("Tokenizer")
+
+
+def _steps_before_model(name: str, config: dict[str, Any]) -> list[str]:
+    """What the class changes in a text before its SentencePiece model sees it."""
+    lower = _flag(config, "do_lower_case")
+    if name != "Albert":
+        return ["lowercase"] if lower else []
+    steps = ["quotes"] if _flag(config, "keep_accents") else ["quotes", "strip_accents"]
+    return steps if lower is False else [*steps, "lowercase"]
+
+
+def _with_control(proto: bytes, tokens: list[str]) -> bytes:
+    """The model with tokens that its file lacks behind its pieces: T5's sentinels, DeBERTa's mask token."""
     model = parse_model(proto)
-    for number in reversed(range(count)):
-        model.pieces.add(piece=f"<extra_id_{number}>", type=model.SentencePiece.CONTROL)
+    known = {piece.piece for piece in model.pieces}
+    for token in tokens:
+        if token not in known:
+            model.pieces.add(piece=token, type=model.SentencePiece.CONTROL)
     return model.SerializeToString(deterministic=True)
 
 
 def _from_vocabulary_and_merges(directory: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
     vocabulary = _read_json(directory / "vocab.json")
     roles = roles or usual_roles(list(vocabulary))
-    return ByteLevelBPETokenizer.from_files(
+    tokenizer = ByteLevelBPETokenizer.from_files(
         directory / "vocab.json",
         directory / "merges.txt",
         add_prefix_space=bool(_flag(config, "add_prefix_space")),
@@ -179,6 +221,9 @@ def _from_vocabulary_and_merges(directory: Path, roles: dict[str, str], config: 
         strip_left=[roles["mask_token"]] if "mask_token" in roles else [],  # RoBERTa's swallows the space before
         **roles,
     )
+    if tokenizer.start_id in (None, tokenizer.end_id):  # GPT-2's, not RoBERTa's
+        tokenizer.adds_start, tokenizer.adds_end = (bool(flag) for flag in added_by_flags(config))
+    return tokenizer
 
 
 def _from_vocabulary(path: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:

@@ -90,6 +90,8 @@ def unigram_proto(
     charsmap: bytes,
     adds_space: bool,
     removes_extra_spaces: bool,
+    finds_added: bool,
+    splits: bool,
 ) -> bytes:
     """Returns a unigram model.
 
@@ -102,6 +104,8 @@ def unigram_proto(
         charsmap: The compiled normalization; empty for none.
         adds_space: Whether a space is put before each text.
         removes_extra_spaces: Whether spaces at both ends and all but one of several are dropped.
+        finds_added: Whether the model itself finds the tokens `added` in texts.
+        splits: Whether texts are split before spaces, so that no token has one behind another character.
     """
     control, added = frozenset(control), frozenset(added)
     model = _empty(unknown_id, pieces[unknown_id][0])
@@ -112,7 +116,9 @@ def unigram_proto(
         elif token in control:
             kind = piece.CONTROL
         elif token in added:
-            kind = piece.USER_DEFINED
+            kind = piece.USER_DEFINED if finds_added else piece.UNUSED
+        elif splits and SPACE in token[1:]:
+            kind = piece.UNUSED
         elif byte_fallback and _BYTE.fullmatch(token):
             kind = piece.BYTE
         else:

@@ -54,18 +54,15 @@ def added_tokens(entries: list[AddedToken], normalizes: bool) -> dict[str, list[
         normalizes: Whether the tokenizer changes characters before it looks for tokens.
 
     Returns:
-        `special_tokens`, `added_tokens`, `strip_left` and `strip_right`, as `Tokenizer` takes them.
+        `special_tokens`, `added_tokens`, `strip_left`, `strip_right` and `single_words`, as `Tokenizer` takes them.
 
     Raises:
         ValueError: A token needs something that is not supported.
     """
-    result: dict[str, list[str]] = {"special_tokens": [], "added_tokens": [], "strip_left": [], "strip_right": []}
+    kinds = ("special_tokens", "added_tokens", "strip_left", "strip_right", "single_words")
+    result: dict[str, list[str]] = {kind: [] for kind in kinds}
     for entry in entries:
         text = entry.content
-        if entry.single_word:
-            raise refuse(
-                f"added_tokens: single_word of {quote(text)}", True, "find tokens only wherever they are spelled"
-            )
         if not entry.special and entry.normalized and normalizes:
             raise refuse(f"added_tokens: normalized of {quote(text)}", True, "find tokens only in the text as it is")
         result["special_tokens" if entry.special else "added_tokens"].append(text)
@@ -73,6 +70,8 @@ def added_tokens(entries: list[AddedToken], normalizes: bool) -> dict[str, list[
             result["strip_left"].append(text)
         if entry.rstrip:
             result["strip_right"].append(text)
+        if entry.single_word:
+            result["single_words"].append(text)
     return result
 
 
@@ -121,6 +120,38 @@ def tokens_put_around(post_processor: dict[str, Any] | None) -> tuple[list[str],
                 "post_processor", kind, "read BertProcessing, RobertaProcessing, TemplateProcessing, ByteLevel"
             )
     return before, after
+
+
+def with_flags(
+    post_processor: dict[str, Any] | None, roles: Mapping[str, str], config: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Returns the post-processor as `add_bos_token` and `add_eos_token` of `tokenizer_config.json` change it.
+
+    Args:
+        post_processor: That of the file.
+        roles: Tokens by our names of their roles.
+        config: The configuration.
+    """
+    around = tokens_put_around(post_processor)
+    sides = []
+    for side, role, flag in zip(around, ("start_token", "end_token"), added_by_flags(config), strict=True):
+        wanted = [roles[role]] if flag and role in roles else []
+        # a file that adds several is not changed by a flag that wants one
+        sides.append(side if flag is None or bool(side) == bool(wanted) else wanted)
+    if tuple(sides) == around:
+        return post_processor
+    before, after = ([{"SpecialToken": {"id": token, "type_id": 0}} for token in side] for side in sides)
+    single = [*before, {"Sequence": {"id": "A", "type_id": 0}}, *after]
+    return {"type": "TemplateProcessing", "single": single}
+
+
+def added_by_flags(config: Mapping[str, Any]) -> tuple[bool | None, bool | None]:
+    """Returns `add_bos_token` and `add_eos_token` of `tokenizer_config.json`, None where it does not have them."""
+    flags = []
+    for key in ("add_bos_token", "add_eos_token"):
+        require_type(config.get(key), bool | None, f"tokenizer_config.json: {key}")
+        flags.append(config.get(key))
+    return flags[0], flags[1]
 
 
 def settle_roles(roles: dict[str, str], post_processor: dict[str, Any] | None, known: list[str]) -> dict[str, str]:

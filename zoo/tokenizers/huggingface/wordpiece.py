@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from zoo.storage import quote
 from zoo.tokenizers.huggingface.reader import OfType, TokenizerJson, parts, read, refuse, require_keys, types
 from zoo.tokenizers.huggingface.special import added_tokens, settle_roles, vocabulary_with_added
 from zoo.tokenizers.vocabulary_files import in_order_of_ids
@@ -42,6 +43,10 @@ def from_wordpiece(content: TokenizerJson, roles: dict[str, str]) -> WordPieceTo
         read(decoder, "decoder", prefix=("##",), cleanup=(True,))
     require_keys(model, "model", "vocab")
     entries = content.added_tokens
+    for entry in entries:
+        if entry.single_word and not entry.special and entry.content in model["vocab"]:
+            what = f"added_tokens: single_word of {quote(entry.content)}"
+            raise refuse(what, True, "do for tokens that are not in model.vocab")
     check_lengths([entry.content for entry in entries], "tokenizer.json: added_tokens")
     tokens = in_order_of_ids(vocabulary_with_added(model["vocab"], entries), "model.vocab with added_tokens")
     check_lengths(tokens, "tokenizer.json: model.vocab")

@@ -71,8 +71,8 @@ def save_huggingface(
         return
     content = _describe(tokenizer, settings)
     directory.mkdir(parents=True, exist_ok=True)
-    # a model file can't say where prepend_scheme puts a space
-    if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.prepend_scheme is None:
+    # a model file can't say where prepend_scheme puts a space, nor what steps change
+    if isinstance(tokenizer, SentencePieceTokenizer) and tokenizer.prepend_scheme is None and not settings.get("steps"):
         (directory / MODEL_FILE).write_bytes(tokenizer.proto)
     if content is None:
         warnings.warn(
@@ -132,9 +132,10 @@ def _describe(tokenizer: Tokenizer, settings: dict[str, Any]) -> dict[str, Any] 
         return _describe_wordpiece(tokenizer, settings)
     if isinstance(tokenizer, ByteLevelBPETokenizer):
         return _describe_byte_level(tokenizer, settings)
-    content = describe_sentencepiece(tokenizer.proto, tokenizer.prepend_scheme)
-    if content is None and tokenizer.prepend_scheme is not None:
-        raise ValueError(f"prepend_scheme={tokenizer.prepend_scheme!r} can't be written with this model.")
+    scheme, steps = tokenizer.prepend_scheme, settings.get("steps", ())
+    content = describe_sentencepiece(tokenizer.proto, scheme, steps, settings["added_tokens"])
+    if content is None and (scheme is not None or steps):
+        raise ValueError(f"prepend_scheme={scheme!r} with steps={list(steps)} can't be written with this model.")
     return content
 
 
@@ -208,7 +209,7 @@ def _added_tokens(tokenizer: Tokenizer, settings: dict[str, Any]) -> list[dict[s
         {
             "id": tokenizer.token_to_id(token),
             "content": token,
-            "single_word": False,
+            "single_word": token in settings.get("single_words", ()),
             "lstrip": token in settings["strip_left"],
             "rstrip": token in settings["strip_right"],
             "normalized": False,
