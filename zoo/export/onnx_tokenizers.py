@@ -135,7 +135,7 @@ def _sentencepiece(tokenizer: Any) -> tuple[list[Any], list[Any]]:
     _require_plain(tokenizer)
     if tokenizer.prepend_scheme is not None:
         raise _refuse(f"prepend_scheme={tokenizer.prepend_scheme!r} is not SentencePiece's own way with spaces")
-    steps = tokenizer.get_config().get("steps", [])
+    steps = tokenizer._config().get("steps", [])
     if steps:
         raise _refuse(f"its steps {steps} before the model are none of SentencePiece's")
     options = {"nbest_size": np.zeros(1, "int64"), "alpha": np.zeros(1, "float32")}
