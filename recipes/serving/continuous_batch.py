@@ -365,7 +365,21 @@ class ContinuousBatch:
             if unstable and any(reasons[row] is None for row in rows):
                 stable = self._texts(endpoint, rows, [ids[: max(len(ids) - unstable, 0)] for ids in words])
             for row, *texts in zip(rows, whole, stable, strict=True):
-                reasons[row] = self._rows[row].look(*texts, reasons[row])
+                writing = self._rows[row]
+                if writing.stops and writing.has_stop(texts[0]):
+                    writing.keep(self._tokens_to_stop(endpoint, row, self._without_end(row, reasons[row])))
+                reasons[row] = writing.look(*texts, reasons[row])
+
+    def _tokens_to_stop(self, endpoint: str, row: int, tokens: Sequence[int]) -> int:
+        """Number of tokens up to the one with which a stop string is complete."""
+        without, complete = 0, len(tokens)
+        while complete - without > 1:
+            middle = (without + complete) // 2
+            if self._rows[row].has_stop(self._texts(endpoint, [row], [tokens[:middle]])[0]):
+                complete = middle
+            else:
+                without = middle
+        return complete
 
     def _without_end(self, row: int, reason: str | None) -> list[int]:
         tokens = self._rows[row].tokens

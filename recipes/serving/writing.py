@@ -81,7 +81,7 @@ class Writing:
     def __init__(self, request: WritingRequest, ends: dict[str, Any], tell: Callable[[Written], None]) -> None:
         self.request = request
         self.tokens: list[int] = []
-        self.log_probability = 0.0
+        self._log_probabilities: list[float] = []
         self.end_ids = ends["end_ids"]
         self.stops = [*ends["stop"], *request.stop]
         self._edges = zoo.generation.chat.AnswerEdges(tuple(ends["begins"]), ends["ends"], ends["anew"])
@@ -105,7 +105,20 @@ class Writing:
     def take(self, token_ids: Sequence[int], log_probabilities: Sequence[float]) -> None:
         """Adds tokens."""
         self.tokens += token_ids
-        self.log_probability += float(sum(log_probabilities))
+        self._log_probabilities += map(float, log_probabilities)
+
+    @property
+    def log_probability(self) -> float:
+        """Sum of the log-probabilities of the tokens."""
+        return sum(self._log_probabilities)
+
+    def keep(self, count: int) -> None:
+        """Forgets all but the first tokens."""
+        self.tokens, self._log_probabilities = self.tokens[:count], self._log_probabilities[:count]
+
+    def has_stop(self, text: bytes) -> bool:
+        """Returns whether a stop string is in a text."""
+        return bool(self._cut(text)[0] != text)
 
     def look(self, whole: bytes, stable: bytes, ended: str | None) -> str | None:
         """Tells what is new of the text.

@@ -60,18 +60,17 @@ def test_texts_are_those_of_generate(chat_model, exported, prompts, options):
             listeners.append(Listener())
             request = WritingRequest(ids, count, **row, stop=stop, streams_text=number % 2 == 0)
             batch.write(request, listeners[-1])
-            expected.append(
-                chat_model.generate(
-                    prompt, max_new_tokens=count, stop=stop or None, strip_prompt=True, jit_compile=False, **python
-                )
-            )
+            python |= {"max_new_tokens": count, "stop": stop or None, "strip_prompt": True, "return_scores": True}
+            expected.append(chat_model.generate(prompt, jit_compile=False, **python))
             if number % 5 == 0:
                 time.sleep(0.05)  # some come while others are being written
-        assert [listener.text for listener in listeners] == expected
+        texts, scores = zip(*expected, strict=True)
+        assert tuple(listener.text for listener in listeners) == texts
+        np.testing.assert_allclose([listener.last.log_probability for listener in listeners], scores, rtol=1e-3)
         assert max(len(listener.pieces) for listener in listeners) > 2
         assert batch.load == {"waiting": 0, "filling": 0, "writing": 0}
     assert {listener.last.reason for listener in listeners} == {"stop", "length"}
-    assert len(set(expected)) > 12
+    assert len(set(texts)) > 12
 
 
 def test_conversations(chat_model, exported):
