@@ -270,13 +270,13 @@ class TransformerBlock(keras.layers.Layer):
             found = ", ".join(describe(to_memory[name]) for name in sorted(to_memory))
             raise ValueError(f"{', '.join(sorted(to_memory))} must be None without cross_attention, got {found}.")
 
-        def run(x: Any, memory: Any = None) -> tuple[Any, Any, dict[str, Any]]:
-            return self._run(x, memory, token_mask, to_attention, to_memory, training)
+        def run(*tensors: Any) -> tuple[Any, Any, dict[str, Any]]:
+            return self._run(*tensors, training)
 
+        tensors = (inputs, memory, token_mask, to_attention, to_memory)
         if self.remat and training and cache is None and not return_weights:
-            tensors = [inputs] if memory is None else [inputs, memory]
             return rematerialize(self, lambda *tensors: run(*tensors)[0], *tensors)
-        x, written, weights = run(inputs, memory)
+        x, written, weights = run(*tensors)
         results = (x,)
         if cache is not None:
             results += (written,)

@@ -45,20 +45,20 @@ def quantized_rate(rate: float) -> tuple[int, int]:
 
 def _random_integers(shape: Any, bits: int, seed: Any) -> Any:
     """Uniform unsigned integers of `bits` bits (8, 16 or 32) in the given shape, whose sizes may be tensors."""
+    # Words for each run of the last axis: a product of sizes that are tensors would overflow from 2**31 elements on.
     word_dtype = _WORD_DTYPES.get(keras.backend.backend(), "int32")
     word_bits = int(word_dtype[3:])
-    size = 1
-    for dimension in shape:
-        size = size * dimension
+    *before, last = shape or (1,)
     integers_per_word = word_bits // bits
-    words = (size + integers_per_word - 1) // integers_per_word
+    words = -(-last // integers_per_word)
     # The largest word is never drawn, a bias of 2**-32 or less.
     most = 2 ** (word_bits - 1)
-    random_words = keras.random.randint((words,), -most, most - 1, dtype=word_dtype, seed=seed_of_replica(seed))
+    random_words = keras.random.randint((*before, words), -most, most - 1, dtype=word_dtype, seed=seed_of_replica(seed))
     # with a last axis of size 1, because `view` cannot split an axis of unknown size
-    integers = ops.reshape(ops.view(ops.expand_dims(random_words, -1), dtype=f"uint{bits}"), (-1,))
-    if not isinstance(size, int) or size % integers_per_word:
-        integers = integers[:size]
+    integers = ops.view(ops.expand_dims(random_words, -1), dtype=f"uint{bits}")
+    integers = ops.reshape(integers, (*before, words * integers_per_word))
+    if not isinstance(last, int) or last % integers_per_word:
+        integers = integers[..., :last]
     return ops.reshape(integers, shape)
 
 

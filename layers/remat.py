@@ -18,20 +18,23 @@ class _Unrounded(keras.layers.Layer):
         return self._read()
 
 
-def rematerialize(layer: keras.layers.Layer, function: Callable[..., Any], *tensors: Any) -> Any:
-    """Returns `function(*tensors)`, whose intermediate results are computed again in the backward pass.
+def rematerialize(layer: keras.layers.Layer, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Returns `function(*arguments)`, whose intermediate results are computed again in the backward pass.
 
     Both computations draw the same random numbers. Moving averages and losses are updated once.
 
     Args:
         layer: The layer whose variables, and those of its sublayers, `function` uses.
-        function: A function of tensors that returns one tensor.
-        tensors: Floating-point tensors. The gradient flows to them and to the variables. Other tensors that `function`
-            uses are constants.
+        function: A function that returns one tensor.
+        arguments: Nested structures. The gradient flows to their floating-point tensors and to the variables. Tensors
+            that `function` uses otherwise are constants.
 
     Reference:
         Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", section 3.
     """
+    leaves = keras.tree.flatten(arguments)
+    flows = [ops.is_tensor(leaf) and keras.backend.is_float_dtype(leaf.dtype) for leaf in leaves]
+    tensors = [leaf for leaf, chosen in zip(leaves, flows, strict=True) if chosen]
     variables = layer.variables
     values = _Unrounded(variables)(tensors[0])
     is_float = [keras.backend.is_float_dtype(variable.dtype) for variable in variables]
@@ -39,8 +42,9 @@ def rematerialize(layer: keras.layers.Layer, function: Callable[..., Any], *tens
     written: list[int] = []
     num_losses: list[int] = []
 
-    def pure(*arguments: Any) -> list[Any]:
-        rest = iter(arguments[len(tensors) :])
+    def pure(*given: Any) -> list[Any]:
+        rest = iter(given)
+        again = [next(rest) if chosen else leaf for chosen, leaf in zip(flows, leaves, strict=True)]
         start = [next(rest) if chosen else value for chosen, value in zip(is_float, values, strict=True)]
         scope = keras.StatelessScope(collect_losses=True)
         for variable, value in zip(variables, start, strict=True):
@@ -48,7 +52,7 @@ def rematerialize(layer: keras.layers.Layer, function: Callable[..., Any], *tens
             scope.add_update((variable, value))
         with scope:
             before = [scope.get_current_value(variable) for variable in variables]
-            output = function(*arguments[: len(tensors)])
+            output = function(*keras.tree.pack_sequence_as(arguments, again))
             after = [scope.get_current_value(variable) for variable in variables]
         written[:] = [index for index in range(len(variables)) if after[index] is not before[index]]
         num_losses[:] = [len(scope.losses)]

@@ -123,12 +123,12 @@ class WholeCache(CacheLayout):
             return _write_slots(cache, key, value, index)
         if key.shape[2] == 1:
             return _write_slots(cache, key, value, index if count is None else ops.minimum(index, slots[-1]))
-        is_new = ops.logical_and(slots >= _column(index), slots < _column(index + ops.shape(key)[2]))
-        return _picked(cache, key, value, ops.where(is_new, ops.shape(slots)[0] + slots - _column(index), slots))
+        is_new = ops.logical_and(slots >= column(index), slots < column(index + ops.shape(key)[2]))
+        return _picked(cache, key, value, ops.where(is_new, ops.shape(slots)[0] + slots - column(index), slots))
 
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
         slots = ops.arange(ops.shape(cache["key"])[2])
-        return ops.where(slots < _column(index), slots, -1)
+        return ops.where(slots < column(index), slots, -1)
 
     def extend(
         self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None
@@ -179,12 +179,12 @@ class RollingCache(CacheLayout):
             return _write_slots(cache, key, value, index % slots)
         # each slot takes the last new entry that falls on it, or keeps its own if there is none
         entries = self.entries(cache, index + (ops.shape(key)[2] if count is None else count))
-        sources = ops.where(entries >= _column(index), slots + entries - _column(index), ops.arange(slots))
+        sources = ops.where(entries >= column(index), slots + entries - column(index), ops.arange(slots))
         return _picked(cache, key, value, sources)
 
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
         slots = ops.shape(cache["key"])[2]
-        last = _column(index) - 1
+        last = column(index) - 1
         return last - (last - ops.arange(slots)) % slots
 
     def extend(
@@ -194,7 +194,7 @@ class RollingCache(CacheLayout):
             key, value, entries, cache = super().extend(cache, key, value, index, count)
             return key, value, _empty_far_back(entries), cache
         # the first of the new queries still see entries that the last new keys overwrite
-        held, new = self.entries(cache, index), ops.arange(ops.shape(key)[2]) + _column(index)
+        held, new = self.entries(cache, index), ops.arange(ops.shape(key)[2]) + column(index)
         if len(held.shape) == 1:
             new = ops.reshape(new, (-1,))
         joined = _joined(cache, key, value)
@@ -231,8 +231,8 @@ def _empty_far_back(entries: Any) -> Any:
     return ops.where(entries < 0, -(2**30), entries)
 
 
-def _column(index: Any) -> Any:
-    """A scalar as it is, an index per row as `(batch, 1)`."""
+def column(index: Any) -> Any:
+    """Returns a scalar as it is, an index per row `(batch,)` as `(batch, 1)`."""
     return ops.expand_dims(index, -1) if _per_row(index) else index
 
 

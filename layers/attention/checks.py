@@ -92,7 +92,7 @@ def _check_latents(layer: Any) -> None:
     for name, usual in (("num_key_value_heads", layer.num_heads), ("query_norm", None), ("key_norm", None)):
         if getattr(layer, name) != usual:
             raise ValueError(f"{name} must be {usual} with latents, got {getattr(layer, name)!r}.")
-    for hook in ("score_bias", "on_output"):
+    for hook in ("on_pairs", "score_bias", "on_output"):
         if layer.position is not None and getattr(type(layer.position), hook) is not getattr(PositionEncoding, hook):
             raise ValueError(f"position must act on queries and keys alone with latents, got {layer.position!r}.")
 
@@ -243,7 +243,7 @@ def mask_of_call(
     *,
     query_positions: Any,
     key_positions: Any,
-    started: bool,
+    filled: Any,
     padding_mask: Any,
     keras_mask: Any,
     attention_mask: Any,
@@ -259,7 +259,8 @@ def mask_of_call(
         key: `(batch, key_value_heads, key_length, head_dim)`.
         query_positions: `(length,)` or `(batch, length)`; None for 0, 1, 2, ...
         key_positions: `(key_length,)` or `(batch, key_length)`, likewise.
-        started: Whether keys at positions below zero are hidden: left padding and empty slots of a cache.
+        filled: True where a slot of a cache holds a real entry, `(slots,)` or `(batch, slots)`; None if the causal order
+            says it.
         keras_mask: Keras's mask of the keys, `(batch, key_length)`.
         padding_mask, attention_mask, segment_ids, memory_segment_ids, prefix_length: Call arguments of the layer.
 
@@ -269,10 +270,9 @@ def mask_of_call(
     batch, pair = query.shape[0], (query.shape[2], key.shape[2])
     key_padding_mask = to_tensor("padding_mask", padding_mask, (batch, pair[1]), kind="mask")
     key_padding_mask = both(key_padding_mask, to_tensor("The Keras mask", keras_mask, (batch, pair[1]), kind="mask"))
-    if started:
-        key_padding_mask = both(
-            key_padding_mask, ops.broadcast_to(key_positions >= 0, (ops.shape(query)[0], ops.shape(key)[2]))
-        )
+    if filled is not None:
+        filled = ops.broadcast_to(filled, (ops.shape(query)[0], ops.shape(key)[2]))
+        key_padding_mask = both(key_padding_mask, filled)
     segments = to_tensor("segment_ids", segment_ids, (batch, pair[0]), kind="int")
     memory_segments = to_tensor("memory_segment_ids", memory_segment_ids, (batch, pair[1]), kind="int")
     shapes = (pair, (batch, *pair), (batch, layer.num_heads, *pair))

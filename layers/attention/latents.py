@@ -7,8 +7,13 @@ from keras import ops
 
 from layers.attention.heads import Heads
 from layers.dense import Dense
+from layers.initializers import separate
 from layers.norms import RMSNorm
 from layers.roles import WHOLE
+
+_NAMES = ("latent", "shared_key", "query_latent")
+# after those of the projections of the attention layer, which may have the same initializer
+_FIRST_SEED = 8
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -69,7 +74,7 @@ class Latents(keras.layers.Layer):
         return Dense(
             units,
             use_bias=self.use_bias,
-            kernel_initializer=self.kernel_initializer.clone(),
+            kernel_initializer=separate(self.kernel_initializer, _FIRST_SEED + _NAMES.index(name)),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -122,7 +127,7 @@ class Latents(keras.layers.Layer):
 class LatentHeads(Heads):
     """Queries, keys and values projected from latents, see `Latents`. A cache holds the latents.
 
-    With a cache, keys and values are never computed. The key projection is applied to the queries instead, and the
+    With a cache, keys and values are not computed, unless a weighting needs whole keys. The key projection is applied to the queries instead, and the
     value projection to the weighted means. Attention then has one key-value head, the latent.
     """
 
@@ -145,8 +150,11 @@ class LatentHeads(Heads):
         return super().queries(self.layer.latents.of_queries(inputs), prepared)
 
     def keys_and_values(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
+        return self._whole(*self.to_cache(memory, prepared))
+
+    def _whole(self, latent: Any, shared: Any) -> tuple[Any, Any]:
+        """Keys and values `(batch, heads, memory_length, ...)` of what a cache holds, `(batch, 1, memory_length, ...)`."""
         layer = self.layer
-        latent, shared = self.to_cache(memory, prepared)  # (batch, 1, memory_length, ...)
         own, value = (
             ops.transpose(self.split(projection(latent[:, 0]), layer.num_heads, width), (0, 2, 1, 3))
             for projection, width in (
@@ -170,6 +178,8 @@ class LatentHeads(Heads):
 
     def of_cache(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
         layer = self.layer
+        if self._needs_whole_keys:
+            return query, *self._whole(key, value)
         own, shared = ops.split(query, [self.own_dim], axis=-1)
         matrix = self._matrix(layer.key_projection, self.own_dim, query.dtype)
         queries, keys, values = [ops.einsum("bhld,chd->bhlc", own, matrix), shared], [key, value], [key]
@@ -185,12 +195,19 @@ class LatentHeads(Heads):
         return tuple(ops.concatenate(parts, axis=-1) for parts in (queries, keys, values))
 
     def results_of_cache(self, heads: Any) -> Any:
+        if self._needs_whole_keys:
+            return heads
         projection, width = self.layer.value_projection, self.layer.value_head_dim
         dim, matrix = self.layer.latents.dim, self._matrix(projection, width, heads.dtype)
         results = ops.einsum("bhlc,chd->bhld", heads[..., :dim], matrix)
         if projection.bias is None:
             return results
         return results + heads[..., dim:] * self._bias(projection, width, heads.dtype)
+
+    @property
+    def _needs_whole_keys(self) -> bool:
+        """Whether attention weights depend on more than the products of queries and keys."""
+        return self.layer.weighting is not None and not self.layer.weighting.weighs_scores()
 
     def _bias(self, projection: Dense, width: int, dtype: str) -> Any:
         """The bias of a projection, `(heads, 1, width)`."""

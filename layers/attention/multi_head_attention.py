@@ -6,16 +6,17 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.attention.cache import CacheLayout, count_new, layout_for
+from layers.attention.cache import CacheLayout, column, count_new, layout_for
 from layers.attention.checks import PROJECTIONS, check_call, check_configuration, mask_of_call, to_positions, to_tensor
 from layers.attention.heads import Heads
 from layers.attention.kernels import attend
 from layers.attention.latents import LatentHeads, Latents
-from layers.attention.masks import AttentionMask
-from layers.attention.weighting import AttentionWeighting, FunctionWeighting
+from layers.attention.masks import AttentionMask, both
+from layers.attention.weighting import AttentionWeighting, FunctionWeighting, check_weighting
 from layers.dense import Dense
 from layers.dropout import Dropout
 from layers.initializers import separate
+from layers.keras_internals import stateless_scope
 from layers.parts import serialized_part
 from layers.positions.base import PositionEncoding, Projections, positions_from
 from layers.roles import WHOLE, Role
@@ -59,7 +60,8 @@ class MultiHeadAttention(keras.layers.Layer):
             for none.
         norm_scope: What these norms normalise: "head" for each head separately, "width" for all heads together.
         weighting: Computes the attention weights in place of the softmax: an `AttentionWeighting`, or a function
-            `(scores, visible) -> weights`. None for the softmax.
+            `(scores, visible) -> weights`. The weights of a query must depend on its visible keys alone. None for the
+            softmax.
         sinks: Whether each head has a learned score without a value in the softmax (an attention sink).
         latents: `Latents` from which queries, keys and values are projected; None to project them from the inputs.
         output_gate: Whether heads are multiplied by `sigmoid(inputs W_gate)` before the output projection.
@@ -232,6 +234,8 @@ class MultiHeadAttention(keras.layers.Layer):
             self.sinks = self.add_weight(shape=(self.num_heads,), initializer="zeros", name="sinks")
         if self.weighting is not None and not self.weighting.built:
             self.weighting.build((None, self.num_heads, None, self.head_dim))
+            if stateless_scope() is None:  # else its weights have no values
+                check_weighting(self.weighting, self.num_heads, self.cache_layout.slots_in_order)
         self.output_projection = self._dense("output", self.output_dim or inputs_shape[-1])
         self.output_projection.build((None, None, self.num_heads * self.value_head_dim))
         self.built = True
@@ -298,9 +302,13 @@ class MultiHeadAttention(keras.layers.Layer):
             memory = projected_memory or self.project_memory(to_tensor("memory", memory, (inputs.shape[0], None, None)))
             key, value = memory["key"], memory["value"]  # (batch, key_value_heads, memory_length, ...)
             key_positions = ops.arange(ops.shape(key)[2])
+        filled = None
         if cache is not None:
-            key, value, key_positions, cache = self._recall(cache, cache_index, key, value, positions)
+            key, value, key_positions, filled, cache = self._recall(
+                cache, cache_index, key, value, positions, prefix_length is not None
+            )
         key, value = ops.cast(key, query.dtype), ops.cast(value, query.dtype)
+        query, key = self._heads.encoding.on_pairs(query, key, query_positions, key_positions)
         if cache is not None:
             query, key, value = self._heads.of_cache(query, key, value)
 
@@ -311,7 +319,7 @@ class MultiHeadAttention(keras.layers.Layer):
             key,
             query_positions=query_positions if has_positions else None,
             key_positions=key_positions if has_positions and is_self else None,
-            started=cache is not None and (positions is not None or not self.cache_layout.slots_in_order),
+            filled=filled,
             padding_mask=padding_mask,
             keras_mask=None if cache is not None else inputs_mask if is_self else memory_mask,
             attention_mask=attention_mask,
@@ -331,14 +339,23 @@ class MultiHeadAttention(keras.layers.Layer):
         return results if len(results) > 1 else output
 
     def _recall(
-        self, cache: dict[str, Any], cache_index: Any, key: Any, value: Any, positions: Any
-    ) -> tuple[Any, Any, Any, dict[str, Any]]:
-        """Old and new keys and values, their positions `(slots,)` or `(batch, slots)`, and the written cache."""
-        count = count_new(positions, cache_index)
+        self, cache: dict[str, Any], cache_index: Any, key: Any, value: Any, positions: Any, has_prefix: bool
+    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Old and new keys and values, their positions, which of them are filled, and the written cache.
+
+        Positions and what is filled are `(slots,)` or `(batch, slots)`. None stands for what the causal order says: it
+        hides empty slots, because they have the numbers of later entries.
+        """
+        count, new = count_new(positions, cache_index), ops.shape(key)[2]
         key, value, entries, cache = self.cache_layout.extend(cache, key, value, cache_index, count)
+        filled = None
+        if has_prefix:  # the causal order does not hide keys of the prefix
+            filled = entries < column(cache_index + (new if count is None else count))
         if positions is not None:
             entries = entries + (positions[..., :1] - positions_from(cache_index, 1))
-        return key, value, entries, cache
+        if positions is not None or not self.cache_layout.slots_in_order:
+            filled = both(filled, entries >= 0)  # not left padding, nor an empty slot of a rolling cache
+        return key, value, entries, filled, cache
 
     def _attend(
         self,

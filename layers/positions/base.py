@@ -66,6 +66,18 @@ class PositionHooks:
         """Returns the encoded keys `(batch, length, key_value_heads, head_dim)`; `prepared` comes from `prepare`."""
         return key
 
+    def on_pairs(self, query: Any, key: Any, query_positions: Any, key_positions: Any) -> tuple[Any, Any]:
+        """Returns queries and keys after what both must be known for, such as a factor that depends on the distance.
+
+        Args:
+            query: The result of `on_queries`, transposed to `(batch, heads, query_length, head_dim)`.
+            key: The result of `on_keys`, transposed to `(batch, key_value_heads, key_length, head_dim)`, including
+                cached keys.
+            query_positions: `(query_length,)` or `(batch, query_length)`.
+            key_positions: `(key_length,)` or `(batch, key_length)`.
+        """
+        return query, key
+
     def length_group(self, sequence_length: Any) -> Any:
         """Returns the group of each text length. Within a group the encoding is the same for all lengths.
 
@@ -91,9 +103,8 @@ class PositionHooks:
         """Returns the bias that is added to the scaled scores, or None.
 
         Args:
-            query: The result of `on_queries`, transposed to `(batch, heads, query_length, head_dim)`.
-            key: The result of `on_keys`, transposed to `(batch, key_value_heads, key_length, head_dim)`, including
-                cached keys.
+            query: Queries of `on_pairs`, `(batch, heads, query_length, head_dim)`.
+            key: Keys of `on_pairs`, `(batch, key_value_heads, key_length, head_dim)`.
             query_positions: `(query_length,)` or `(batch, query_length)`.
             key_positions: `(key_length,)` or `(batch, key_length)`.
             scale: Factor on the scores.
@@ -119,7 +130,7 @@ class PositionHooks:
         return output
 
 
-ATTENTION_HOOKS = ("prepare", "on_queries", "on_keys", "score_bias", "on_output")
+ATTENTION_HOOKS = ("prepare", "on_queries", "on_keys", "on_pairs", "score_bias", "on_output")
 NO_POSITION = PositionHooks()
 
 

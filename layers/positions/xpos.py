@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from layers.positions.base import check_above_zero, register_position
+from layers.positions.base import check_above_zero, float32_or_wider, register_position
 from layers.positions.rotary import RotaryEmbedding
 
 
@@ -15,22 +15,20 @@ from layers.positions.rotary import RotaryEmbedding
 class XPos(RotaryEmbedding):
     """Rotary positions with a factor on queries and keys, so that scores decay with the distance (xPos).
 
-    Pair `i` of a query at position `p` is rotated and multiplied by `zeta_i ** (p / scale_base)`, that of a key by
-    `zeta_i ** (-p / scale_base)`, with `zeta_i = (2 i / rotary_dim + gamma) / (1 + gamma)`. Their product has the
-    factor `zeta_i ** ((p_query - p_key) / scale_base)`. It is at most 1 if the key is before the query, so xPos is for
-    causal attention only. Pairs with high frequencies, which say little about long distances, decay fastest.
+    In the paper, pair `i` of a query at position `p` is rotated and multiplied by `zeta_i ** (p / scale_base)`, that of
+    a key by `zeta_i ** (-p / scale_base)`, with `zeta_i = (2 i / rotary_dim + gamma) / (1 + gamma)`. Their product has
+    the factor `zeta_i ** ((p_query - p_key) / scale_base)`. It is at most 1 if the key is before the query, so xPos is
+    for causal attention only. Pairs with high frequencies, which say little about long distances, decay fastest.
 
-    Keys grow without bound with the position. They overflow beyond about 70 times `scale_base` in float32, and beyond
-    about 9 times in float16.
+    Only the distance counts, so positions are taken from the last query of the call: factors stay finite at any
+    position, and a cache holds keys without a factor. Queries of one call may be about 64 times `scale_base` positions
+    apart in float32 and bfloat16, and 7 times in float16. Beyond, the first of them lose their fastest pairs.
 
     Args:
         head_dim: Width of a head.
         scale_base: Number of positions over which pair `i` decays by `zeta_i`; 512 in the published code.
         gamma: The larger, the slower the decay; 0.4 in the paper.
         **kwargs: Further arguments of `RotaryEmbedding`. The paper uses the layout `"interleaved"`.
-
-    Call arguments:
-        x: Queries. For keys use `on_keys`. All call arguments are those of `RotaryEmbedding`.
 
     Example:
 
@@ -45,25 +43,27 @@ class XPos(RotaryEmbedding):
         self.scale_base = check_above_zero("scale_base", scale_base)
         self.gamma = check_above_zero("gamma", gamma)
 
-    def prepare(self, positions: Any, sequence_length: Any = None) -> Any:
-        cos, sin = self.cos_sin(positions, sequence_length)
-        growth = self._growth(positions, cos.dtype)
-        # both features of a pair have the same factor, so it is multiplied into cosine and sine
-        return {"query": (cos * growth, sin * growth), "key": (cos / growth, sin / growth)}
+    def on_pairs(self, query: Any, key: Any, query_positions: Any, key_positions: Any) -> tuple[Any, Any]:
+        last = ops.max(query_positions, axis=-1, keepdims=True)
+        most = 9.0 if keras.backend.standardize_dtype(query.dtype) == "float16" else 80.0
+        # no key that is seen comes after all queries; those of empty slots must stay finite
+        return (
+            query * self._factor(query_positions - last, query.dtype, (-most, most)),
+            key * self._factor(last - key_positions, key.dtype, (-most, 0.25 * most)),
+        )
 
-    def on_queries(self, query: Any, prepared: Any) -> Any:
-        return self.rotate(query, *prepared["query"])
-
-    def on_keys(self, key: Any, prepared: Any) -> Any:
-        return self.rotate(key, *prepared["key"])
-
-    def _growth(self, positions: Any, dtype: Any) -> Any:
-        """`zeta ** (position / scale_base)` per feature, `(*positions.shape, rotary_dim)`."""
+    def _factor(self, distance: Any, dtype: str, limits: tuple[float, float]) -> Any:
+        """`zeta ** (distance / scale_base)`, `(1 or batch, 1, length, head_dim)`; 1 for features without rotation."""
         zeta = (np.arange(0, self.rotary_dim, 2) / self.rotary_dim + self.gamma) / (1 + self.gamma)
         logarithms = np.log(zeta) / self.scale_base
+        # both features of a pair have the same factor
         logarithms = np.tile(logarithms, 2) if self.layout == "half_split" else np.repeat(logarithms, 2)
-        positions = ops.cast(ops.convert_to_tensor(positions), dtype)
-        return ops.exp(ops.expand_dims(positions, -1) * ops.cast(logarithms, dtype))
+        rest = self.head_dim - self.rotary_dim - self.rotary_start
+        logarithms = np.pad(logarithms, (self.rotary_start, rest))
+        wide = float32_or_wider(dtype)
+        exponents = ops.expand_dims(ops.cast(distance, wide), -1) * ops.cast(logarithms, wide)
+        factor = ops.cast(ops.exp(ops.clip(exponents, *limits)), dtype)
+        return ops.expand_dims(factor, -3) if len(factor.shape) == 3 else factor
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "scale_base": self.scale_base, "gamma": self.gamma}

@@ -13,6 +13,7 @@ from layers import (
     MixtureOfExperts,
     MultiHeadAttention,
     RecurrentEncoder,
+    RelativePositionBias,
     RMSNorm,
     RotaryEmbedding,
     TransformerBlock,
@@ -234,6 +235,42 @@ def test_rematerialization_changes_nothing(graph):
         results[-1] += [array(variable) for variable in block.variables]
     for value, expected in zip(results[1], results[0], strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-4)
+
+
+@keras.saving.register_keras_serializable("test_block")
+class Recalled(MultiHeadAttention):
+    """A mixer with an argument of its own, a floating-point tensor."""
+
+    def call(self, inputs, *, recalled=None, **arguments):
+        return super().call(inputs, **arguments) + recalled
+
+
+@pytest.mark.parametrize("placement", ["post", "pre", "sandwich", "res_post", "parallel"])
+def test_rematerialization_keeps_gradients_of_what_was_computed_before(placement):
+    """Those of a projected memory, and with it of the projections; of tensors that are for a sublayer; of positions."""
+    tf = require_tensorflow()
+    position = {"position": RelativePositionBias(2, num_buckets=4, max_distance=6)}
+    blocks = [
+        TransformerBlock(
+            Recalled(2, 4, **position), FeedForward(8), MultiHeadAttention(2, 4), placement=placement, remat=remat
+        )
+        for remat in (False, True)
+    ]
+    x, memory, recalled = (tf.constant(normal(2, 3, 8, seed=seed)) for seed in range(3))
+    results = []
+    for block in blocks:
+        block.build((None, None, 8), (None, None, 8))
+        for variable, source in zip(block.variables, blocks[0].variables, strict=True):
+            variable.assign(source)
+        with tf.GradientTape() as tape:
+            tape.watch([x, memory, recalled])
+            projected = block.cross_attention.project_memory(memory)
+            loss = tf.reduce_sum(block(x, projected_memory=projected, recalled=recalled, training=True) ** 3)
+        found = tape.gradient(loss, [x, memory, recalled, *[weight.value for weight in block.trainable_weights]])
+        assert all(gradient is not None for gradient in found)
+        results.append([array(tf.convert_to_tensor(gradient)) for gradient in found])
+    for value, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

@@ -1,3 +1,5 @@
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -45,6 +47,26 @@ def test_decisions_are_independent(rate):
         assert abs(correlation(first[:-lag], first[lag:])) < 5, lag
     assert abs(correlation(first, second)) < 5
     assert abs(correlation(first[1:], second[:-1])) < 5
+
+
+@pytest.mark.parametrize("sizes", [(2**16, 2**16), (2**30, 9), (1, 2**20, 2**12 + 1)])
+def test_more_elements_than_an_integer_counts(sizes, monkeypatch):
+    """With sizes that are tensors, of 32 bits each; the random numbers themselves are not drawn."""
+
+    class DrawnError(Exception):
+        pass
+
+    def randint(shape, *arguments, dtype, **options):
+        count = int(dtype.removeprefix("int")) // 8
+        for size in shape:
+            count *= int(size)
+        raise DrawnError(count)
+
+    monkeypatch.setattr(keras.random, "randint", randint)
+    shape = [ops.convert_to_tensor(size, "int32") for size in sizes]
+    with pytest.raises(DrawnError) as drawn:
+        dropout_multiplier(shape, 0.5, 1)
+    assert math.prod(sizes) <= drawn.value.args[0] < 2 * math.prod(sizes)
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 5), (128, 4, 3, 20), (1, 1)])

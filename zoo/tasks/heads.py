@@ -7,6 +7,7 @@ from keras import ops
 
 from layers.activations import get_activation
 from layers.dropout import Dropout
+from layers.initializers import separate
 from layers.norms import LayerNorm
 from zoo.config import TransformerConfig
 
@@ -105,7 +106,7 @@ class ClassificationHead(keras.layers.Layer):
             self.dense = keras.layers.Dense(
                 width,
                 use_bias=self.inner_bias,
-                kernel_initializer=self.kernel_initializer.clone(),
+                kernel_initializer=separate(self.kernel_initializer, 1),
                 name="dense",
                 dtype=self.dtype_policy,
             )

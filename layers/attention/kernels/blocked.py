@@ -25,7 +25,7 @@ from keras import ops
 from layers.attention.kernels.bias import bias_by_distance, depends_on_distance, evaluate_bias
 from layers.attention.kernels.block_bias import DistanceBias, MatrixBias
 from layers.attention.kernels.blocks import BlockGrid, BlockMask
-from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, HIDDEN, to_float32
+from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, HIDDEN, to_float32, value_of
 from layers.attention.masks import AttentionMask
 from layers.loops import after, replace_block
 
@@ -81,7 +81,7 @@ def blocked_attention(
     elif bias is not None:
         bias = evaluate_bias(bias, mask, query_length, key_length)
     names = [name for name, x in (("bias", bias), ("sinks", sinks)) if x is not None]
-    tensors = [to_float32(ops.convert_to_tensor(x)) for x in (query, key, value, bias, sinks) if x is not None]
+    tensors = [to_float32(value_of(x)) for x in (query, key, value, bias, sinks) if x is not None]
     block_mask = BlockMask(mask, grid)
 
     @ops.custom_gradient

@@ -228,6 +228,11 @@ def grouped_matmul(x: Any, y: Any, transpose: bool = False) -> Any:
     return ops.reshape(product, (batch, heads, rows, columns))
 
 
+def value_of(x: Any) -> Any:
+    """Returns `x` as a tensor: of a variable its value. `custom_gradient` of TensorFlow takes no variables of Keras."""
+    return ops.copy(x.value) if isinstance(x, keras.Variable) else ops.convert_to_tensor(x)
+
+
 def to_float32(x: Any) -> Any:
     """Returns `x` in float32; float64 is kept."""
     return x if keras.backend.standardize_dtype(x.dtype) in ("float32", "float64") else ops.cast(x, "float32")

@@ -1,8 +1,9 @@
 """Multi-head attention with a key-value cache against the full pass."""
 
+import keras
 import numpy as np
 import pytest
-from numpy_attention import TOLERANCE, array, made, normal, relative_bias
+from numpy_attention import TOLERANCE, array, formula, made, normal, order, relative_bias
 from tensorflow_backend import require_tensorflow
 
 from layers import (
@@ -236,3 +237,83 @@ def test_cached_decoding_of_unknown_batch_and_length():
         outputs.append(output)
         index += count
     np.testing.assert_allclose(np.concatenate(outputs, axis=1), array(layer(x)), **TOLERANCE)
+
+
+@pytest.mark.parametrize("window", [None, (3, 2)])
+@pytest.mark.parametrize("by_row", [False, True], ids=["one index", "an index per row"])
+def test_a_prefix_that_is_filled_in_parts(window, by_row):
+    """A query sees the keys of the prefix that are there, whatever empty slots hold."""
+    prefix, x, chunks = np.array([5, 2]), normal(2, 8, 12), [2, 2, 1, 3]
+    layer = made(4, 6, causal=True, window=window)
+    cache, index = layer.make_cache(2, 11), 0
+    cache = {name: slots + 3.0 for name, slots in cache.items()}  # what a text before left
+    for count in chunks:
+        part = x[:, index : index + count]
+        given = {"cache_index": np.full(2, index, "int32") if by_row else index}
+        output, cache = layer(part, cache=cache, prefix_length=prefix, **given)
+        distance = order(index + count)[None]
+        visible = (distance >= 0) | (np.arange(index + count) < prefix[:, None, None])
+        visible = (visible & (distance <= window[0]) & (-distance <= window[1]) if window else visible)[:, None]
+        expected, _ = formula(layer, x[:, : index + count], visible=visible)
+        np.testing.assert_allclose(array(output), expected[:, index:], **TOLERANCE)
+        index += count
+
+
+def test_a_prefix_and_padding_behind_its_part():
+    """Rows with fewer new tokens: their padding is not kept, so it is no part of the prefix."""
+    layer, x, prefix = made(4, 6, causal=True), normal(2, 4, 12), np.array([4, 4])
+    positions = np.array([[0, 1, 2, 3], [0, 1, 0, 0]])
+    output, _ = layer(
+        *(x,),
+        cache=layer.make_cache(2, 6),
+        cache_index=np.zeros(2, "int32"),
+        positions=positions,
+        prefix_length=prefix,
+    )
+    for row, count in enumerate((4, 2)):
+        expected, _ = formula(layer, x[row : row + 1, :count])
+        np.testing.assert_allclose(array(output)[row : row + 1, :count], expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_xpos_far_out(dtype):
+    """Sun et al. 2023, equation 10, in float64: only the distance counts, with and without a cache."""
+    layer = made(
+        4, 6, causal=True, position=XPos(6, scale_base=32.0), dtype={"float32": dtype}.get(dtype, f"mixed_{dtype}")
+    )
+    x, start = normal(1, 9, 12), 100_000
+    rate = np.log((np.arange(3) / 3 + 0.4) / 1.4) / 32.0
+    frequencies = 10000.0 ** -(np.arange(3) / 3)
+    expected = xpos_formula(layer, x.astype("float64"), rate, frequencies)
+    tolerance = {"float32": 2e-3}.get(dtype, 0.06)  # angles of 100,000 are rounded to 2**-7 in float32
+    for shift in (0, start):
+        output = layer(x, positions=np.arange(9) + shift)
+        np.testing.assert_allclose(array(keras.ops.cast(output, "float32")), expected, atol=tolerance, rtol=tolerance)
+        cache, index, parts = layer.make_cache(1, 200), 0, []
+        for count in (4, 1, 1, 3):
+            part = slice(index, index + count)
+            output, cache = layer(x[:, part], cache=cache, cache_index=index, positions=np.arange(9)[part] + shift)
+            parts.append(array(keras.ops.cast(output, "float32")))
+            index += count
+        np.testing.assert_allclose(np.concatenate(parts, 1), expected, atol=tolerance, rtol=tolerance)
+
+
+def xpos_formula(layer, x, rate, frequencies):
+    """Each pair turns by the distance and is scaled by a power of it, for keys up to the query."""
+
+    def project(dense):
+        return (x[0] @ array(dense.kernel) + array(dense.bias)).reshape(len(x[0]), 4, -1)
+
+    query, key, value = project(layer.query_projection), project(layer.key_projection), project(layer.value_projection)
+    contexts = np.zeros(query.shape)
+    for head, i in np.ndindex(4, len(query)):
+        scores = []
+        for j in range(i + 1):
+            turn = np.exp((i - j) * (rate + 1j * frequencies))
+            q, k = query[i, head, :3] + 1j * query[i, head, 3:], key[j, head, :3] + 1j * key[j, head, 3:]
+            scores.append((q * turn * k.conj()).real.sum() / np.sqrt(6))
+        weights = np.exp(np.array(scores) - max(scores))
+        contexts[i, head] = weights @ value[: i + 1, head] / weights.sum()
+    return (
+        contexts.reshape(len(query), -1) @ array(layer.output_projection.kernel) + array(layer.output_projection.bias)
+    )[None]

@@ -7,6 +7,7 @@ from keras import ops
 from numpy_attention import TOLERANCE, array, made, normal, order
 
 from layers import ALiBi, MultiHeadAttention
+from layers.attention.latents import Latents
 from layers.attention import AttentionWeighting, attend, dot_products, hide
 from layers.attention.masks import AttentionMask
 
@@ -128,3 +129,54 @@ def test_weights_of_a_weighting_have_a_role_on_several_devices():
     from layers.roles import WHOLE
 
     assert Differential().weight_role == WHOLE
+
+
+def sigmoid(scores, visible):
+    """Ramapuram et al. 2025, "Theory, Analysis, and Best Practices for Sigmoid Self-Attention", equation 3."""
+    return ops.sigmoid(scores - 1.0)
+
+
+@pytest.mark.parametrize("weighting", [softpick, sigmoid])
+def test_one_contract_for_all_ways(weighting):
+    """All paths, and latents with a cache longer than the text, give what the formula gives."""
+    expected_of = {softpick: softpick_formula, sigmoid: lambda scores, visible: visible / (1 + np.exp(1 - scores))}
+    layer, x = made(4, 6, causal=True, window=(40, 0), weighting=weighting), normal(1, 150, 12)
+    query, key, value = projections(layer, x[0])
+    visible = (order(150) >= 0) & (order(150) <= 40)
+    weights = expected_of[weighting](query @ key.swapaxes(1, 2) / np.sqrt(6), visible)
+    expected = joined(layer, weights @ value)
+    for path in ("plain", "banded"):
+        layer.preferred_path = path
+        np.testing.assert_allclose(array(layer(x))[0], expected, atol=1e-3)
+    latent = made(2, 6, causal=True, weighting=weighting, latents=Latents(4, shared_key_dim=2))
+    x = normal(1, 5, 12)
+    output, _ = latent(x, cache=latent.make_cache(1, 9), cache_index=0)
+    np.testing.assert_allclose(array(output), array(latent(x)), atol=1e-4)
+
+
+def test_other_scores_with_latents_and_a_cache():
+    """A weighting of whole queries and keys, which the cache of latents does not hold."""
+    layer, x = made(2, 8, causal=True, weighting=Differential(), latents=Latents(4, shared_key_dim=2)), normal(1, 5, 12)
+    output, _ = layer(x, cache=layer.make_cache(1, 9), cache_index=0)
+    np.testing.assert_allclose(array(output), array(layer(x)), **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "function, what",
+    [
+        (lambda scores, visible: ops.relu(scores) / scores.shape[-1], "the number of hidden keys"),
+        (lambda scores, visible: ops.softmax(ops.maximum(scores, -5.0)), "the number of hidden keys"),
+        (lambda scores, visible: ops.softmax(scores) / ops.shape(scores)[-2], "other queries"),
+        (lambda scores, visible: ops.softmax(scores) * (1.0 if visible is None else 0.5), "visible is None"),
+        (lambda scores, visible: ops.softmax(scores) * ops.reshape(ops.arange(4.0), (4, 1, 1)), "axes before"),
+        (lambda scores, visible: ops.cumsum(ops.sigmoid(scores), axis=-1), "the order of the keys"),
+    ],
+)
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_function_that_would_differ_by_path_is_refused(function, what, in_graph):
+    layer = MultiHeadAttention(4, 6, causal=True, window=(3, 0), weighting=function)
+    with pytest.raises(ValueError, match=f"weighting .*{what}"):
+        if in_graph:
+            layer(keras.Input((5, 12)))
+        else:
+            layer.build((None, None, 12))

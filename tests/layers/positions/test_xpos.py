@@ -23,23 +23,27 @@ def formula(x, position, sign, base=100.0, scale_base=16.0, gamma=0.4):
     return result
 
 
-def encoded(position, x, positions, which):
-    hook = {"query": position.on_queries, "key": position.on_keys}[which]
-    return keras.ops.convert_to_numpy(hook(keras.ops.convert_to_tensor(x), position.prepare(positions)))
+def encoded(position, x, positions):
+    """Queries and keys `(batch, heads, length, head_dim)` of the same vectors `(batch, length, heads, head_dim)`."""
+    x, prepared = keras.ops.convert_to_tensor(x), position.prepare(positions)
+    pair = (keras.ops.transpose(hook(x, prepared), (0, 2, 1, 3)) for hook in (position.on_queries, position.on_keys))
+    return [keras.ops.convert_to_numpy(x) for x in position.on_pairs(*pair, positions, positions)]
 
 
+@pytest.mark.parametrize("shift", [0, 90_000])
 @pytest.mark.parametrize("layout", ["interleaved", "half_split"])
-def test_queries_and_keys(layout, numbers):
+def test_products_of_queries_and_keys(layout, shift, numbers):
+    """At any position, those of the published algorithm at positions where it does not overflow."""
     x = numbers.normal(size=(1, 3, 2, 8))
-    positions = np.array([[0, 5, 40]])
+    places = np.array([0, 5, 40])
     position = XPos(8, base=100.0, layout=layout, scale_base=16.0, dtype="float64")
     order = np.arange(8) if layout == "interleaved" else np.arange(8).reshape(4, 2).T.ravel()
-    for which, sign in (("query", 1), ("key", -1)):
-        actual = encoded(position, x[..., order], positions, which)
-        for index, place in enumerate(positions[0]):
-            for head in range(2):
-                expected = formula(x[0, index, head], place, sign)[order]
-                np.testing.assert_allclose(actual[0, index, head], expected, **NEAR)
+    query, key = encoded(position, x[..., order], keras.ops.convert_to_tensor([places + shift]))
+    products = query @ key.swapaxes(2, 3)
+    for head, i, j in np.ndindex(2, 3, 3):
+        expected = formula(x[0, i, head], places[i], 1) @ formula(x[0, j, head], places[j], -1)
+        if j <= i:
+            np.testing.assert_allclose(products[0, head, i, j], expected, **NEAR)
 
 
 def test_products_depend_on_the_distance_and_fall_with_it(numbers):
@@ -47,9 +51,8 @@ def test_products_depend_on_the_distance_and_fall_with_it(numbers):
     position = XPos(8, base=100.0, scale_base=8.0, dtype="float64")
     products = []
     for shift in (0, 7):
-        query = encoded(position, x, np.arange(5) + shift, "query")[0, :, 0]
-        key = encoded(position, x, np.arange(5) + shift, "key")[0, :, 0]
-        products.append(query @ key.T)
+        query, key = encoded(position, x, keras.ops.arange(5) + shift)
+        products.append(query[0, 0] @ key[0, 0].T)
     np.testing.assert_allclose(products[0], products[1], **NEAR)
     # equation 10: each pair turns by the distance and is scaled by a power of it
     distance, ratio = np.arange(5)[:, None, None] - np.arange(5)[:, None], np.arange(4) / 4
@@ -59,7 +62,8 @@ def test_products_depend_on_the_distance_and_fall_with_it(numbers):
 
 
 def test_without_growth_it_is_rotary(numbers):
-    x, positions = numbers.normal(size=(2, 4, 3, 8)), np.arange(4)
-    expected = encoded(RotaryEmbedding(8, dtype="float64"), x, positions, "key")
-    actual = encoded(XPos(8, scale_base=1e12, dtype="float64"), x, positions, "key")
-    np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
+    x, positions = numbers.normal(size=(2, 4, 3, 8)), keras.ops.arange(4)
+    expected = encoded(RotaryEmbedding(8, dtype="float64"), x, positions)
+    actual = encoded(XPos(8, scale_base=1e12, dtype="float64"), x, positions)
+    for ours, theirs in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
