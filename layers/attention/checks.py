@@ -259,8 +259,8 @@ def mask_of_call(
         key: `(batch, key_value_heads, key_length, head_dim)`.
         query_positions: `(length,)` or `(batch, length)`; None for 0, 1, 2, ...
         key_positions: `(key_length,)` or `(batch, key_length)`, likewise.
-        filled: True where a slot of a cache holds a real entry, `(slots,)` or `(batch, slots)`; None if the causal order
-            says it.
+        filled: True where a slot of a cache holds a real entry, `(slots,)` or `(batch, slots)`; None where the causal
+            order tells it.
         keras_mask: Keras's mask of the keys, `(batch, key_length)`.
         padding_mask, attention_mask, segment_ids, memory_segment_ids, prefix_length: Call arguments of the layer.
 

@@ -127,8 +127,9 @@ class Latents(keras.layers.Layer):
 class LatentHeads(Heads):
     """Queries, keys and values projected from latents, see `Latents`. A cache holds the latents.
 
-    With a cache, keys and values are not computed, unless a weighting needs whole keys. The key projection is applied to the queries instead, and the
-    value projection to the weighted means. Attention then has one key-value head, the latent.
+    With a cache, keys and values are not computed, unless a weighting needs whole keys. The key projection is applied
+    to the queries instead, and the value projection to the weighted means. Attention then has one key-value head, the
+    latent.
     """
 
     def widths(self) -> dict[str, int]:
@@ -153,7 +154,7 @@ class LatentHeads(Heads):
         return self._whole(*self.to_cache(memory, prepared))
 
     def _whole(self, latent: Any, shared: Any) -> tuple[Any, Any]:
-        """Keys and values `(batch, heads, memory_length, ...)` of what a cache holds, `(batch, 1, memory_length, ...)`."""
+        """Keys and values `(batch, heads, memory_length, ...)` of latents and shared keys `(batch, 1, ...)`."""
         layer = self.layer
         own, value = (
             ops.transpose(self.split(projection(latent[:, 0]), layer.num_heads, width), (0, 2, 1, 3))

@@ -17,8 +17,8 @@ class AttentionWeighting(keras.layers.Layer):
 
     Override `normalize` for another normalisation of the scores (softpick, entmax). Override `weigh` for other scores
     (cosine, differential attention). The weights of a query must depend on its visible keys alone: how many hidden keys
-    there are, and which other queries, differs between the paths of attention and with a cache. `build` gets the shape of the queries, `(None, heads, None, head_dim)`, and
-    creates the weights of the layer.
+    there are, and which other queries, differs between the paths of attention and with a cache. `build` gets the shape
+    of the queries, `(None, heads, None, head_dim)`, and creates the weights of the layer.
 
     Attributes:
         paths: The paths of `attend` that can compute it. "plain" calls `weigh`. "banded" calls `normalize` with scaled

@@ -16,7 +16,7 @@ import numpy as np
 from recipes.serving.continuous_batch import QueueFullError
 from recipes.serving.exported_model import ExportedModel
 
-# Most numbers or texts of an output of a call, where its shape follows from those of the inputs: a small request can
+# Most numbers or texts of an output of a batch, where its shape follows from those of the inputs: a small request can
 # ask for logits that no memory holds.
 MOST_OUTPUTS = 2**26
 # Longest rows of inputs: the memory of attention grows with the square of the length.
@@ -33,6 +33,7 @@ class _Call:
 
     inputs: dict[str, np.ndarray]
     rows: int
+    outputs: int
     kind: Any
     deadline: float | None
     tell: Callable[[Any], None]
@@ -108,8 +109,8 @@ class DynamicBatch:
                 longer than `MOST_LENGTH`, or there would be more outputs than `MOST_OUTPUTS`.
             QueueFullError: If too many calls wait.
         """
-        arrays, rows, kind = self._checked(inputs)
-        call = _Call(arrays, rows, kind, deadline, tell)
+        arrays, rows, outputs, kind = self._checked(inputs)
+        call = _Call(arrays, rows, outputs, kind, deadline, tell)
         with self._changed:
             if self._closing:
                 raise QueueFullError("The model is being closed.")
@@ -132,8 +133,8 @@ class DynamicBatch:
             self._changed.notify()
         self._thread.join()
 
-    def _checked(self, inputs: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int, Any]:
-        """Inputs as arrays, the number of rows, and what calls of one batch have in common."""
+    def _checked(self, inputs: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], int, int, Any]:
+        """Inputs as arrays, the numbers of rows and of entries of the largest output, what a batch has in common."""
         missing, unknown = set(self._inputs) - set(inputs), set(inputs) - set(self._inputs)
         if missing or unknown:
             raise ValueError(f"The inputs must be {sorted(self._inputs)}, got {sorted(inputs)}.")
@@ -157,12 +158,14 @@ class DynamicBatch:
                 kind.append((name, array.shape[1:], _length_class(array) if array.dtype == object else 0))
             else:
                 kind.append((name, array.shape, array.tobytes() if array.dtype != object else tuple(array.ravel())))
+        outputs = 0
         for name, shape in self._outputs.items():
             count = math.prod(sizes.get(size, 1) if isinstance(size, str) else size for size in shape)
             if count > MOST_OUTPUTS:
                 raise ValueError(f"The output {name!r} must have at most {MOST_OUTPUTS} entries, not {count}.")
+            outputs = max(outputs, count)
         is_shared = "batch" in sizes and self._shares(arrays)
-        return arrays, sizes.get("batch", 1), tuple(kind) if is_shared else object()
+        return arrays, sizes.get("batch", 1), outputs, tuple(kind) if is_shared else object()
 
     def _run(self) -> None:
         while True:
@@ -185,7 +188,9 @@ class DynamicBatch:
             if call.is_cancelled or (call.deadline is not None and call.deadline < now):
                 dropped.append(call)
             elif not taken or (
-                call.kind == taken[0].kind and sum(each.rows for each in taken) + call.rows <= self._most
+                call.kind == taken[0].kind
+                and sum(each.rows for each in taken) + call.rows <= self._most
+                and sum(each.outputs for each in taken) + call.outputs <= MOST_OUTPUTS
             ):
                 taken.append(call)
             else:

@@ -66,8 +66,9 @@ class Prefixes:
         if not key or size > self._most:
             return
         with self._lock:
-            # those that are the beginning of it are of no use any more
-            for known in [known for known in self._kept if key[: len(known)] == known]:
+            # its beginnings are of no use any more, unless it has lost some of what stood there
+            forgets = self._format.forgets_by(len(key))
+            for known in [known for known in self._kept if known == key[: None if forgets else len(known)]]:
                 self._drop(known)
             self._kept[key] = state
             self._bytes += size

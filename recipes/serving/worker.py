@@ -119,7 +119,11 @@ class Worker:
             elif operation == "write":
                 if not self._places.acquire(blocking=False):
                     raise QueueFullError("Too many texts wait already.")
-                self._tokenizing.submit(self._write_when_free, number, request, self._begin(number, request))
+                try:
+                    self._tokenizing.submit(self._write_when_free, number, request, self._begin(number, request))
+                except BaseException:
+                    self._places.release()
+                    raise
             elif operation == "cancel":
                 asked = self._asked.pop(number, None)
                 if asked is not None:

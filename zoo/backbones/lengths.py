@@ -25,14 +25,38 @@ def text_lengths(length: Any, padding_mask: Any = None, sequence_ids: Any = None
     """
     if sequence_ids is not None:
         batch = ops.shape(sequence_ids)[0]
-        starts = ops.cast(sequence_ids[:, 1:] != sequence_ids[:, :-1], "int32")
-        numbers = ops.pad(ops.cumsum(starts, axis=1), ((0, 0), (1, 0)))  # of the sequences of a row
-        numbers = ops.reshape(numbers + length * ops.arange(batch, dtype="int32")[:, None], (-1,))
+        numbers = _numbers_of_sequences(sequence_ids)
         counts = ops.segment_sum(ops.ones_like(numbers), numbers, num_segments=batch * length)
         return ops.reshape(ops.take(counts, numbers), (batch, length))
     if padding_mask is not None:
         return ops.sum(ops.cast(padding_mask, "int32"), axis=1)
     return length
+
+
+def positions_of_packed(sequence_ids: Any) -> Any:
+    """Returns positions that start at 0 in each packed sequence, `(batch, length)`.
+
+    Args:
+        sequence_ids: Integers `(batch, length)`, those of one sequence next to each other.
+
+    Example:
+
+    >>> positions_of_packed(np.array([[1, 1, 1, 2, 2]]))
+    [[0, 1, 2, 0, 1]]
+    """
+    batch, length = ops.shape(sequence_ids)
+    numbers, steps = _numbers_of_sequences(sequence_ids), ops.arange(length, dtype="int32")
+    places = ops.reshape(ops.broadcast_to(steps, (batch, length)), (-1,))
+    firsts = -ops.segment_max(-places, numbers, num_segments=batch * length)
+    return ops.reshape(places - ops.take(firsts, numbers), (batch, length))
+
+
+def _numbers_of_sequences(sequence_ids: Any) -> Any:
+    """Numbers of the packed sequences of all tokens of a batch, `(batch * length,)`: no two rows share one."""
+    batch, length = ops.shape(sequence_ids)
+    starts = ops.cast(sequence_ids[:, 1:] != sequence_ids[:, :-1], "int32")
+    numbers = ops.pad(ops.cumsum(starts, axis=1), ((0, 0), (1, 0)))
+    return ops.reshape(numbers + length * ops.arange(batch, dtype="int32")[:, None], (-1,))
 
 
 def begin(batch_size: Any, capacity: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import make_norm
 from layers.positions import PositionEncoding, make_position, position_class
 from layers.positions.base import positions_from
-from zoo.backbones.lengths import text_lengths
+from zoo.backbones.lengths import positions_of_packed, text_lengths
 from zoo.config import PositionConfig, TransformerConfig
 from zoo.config.transformer import InitialGains
 
@@ -34,7 +34,7 @@ class TransformerStack(keras.layers.Layer):
 
     Call arguments:
         inputs: Token embeddings `(batch, length, embedding_dim)`.
-        positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`.
+        positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`, in each packed sequence anew.
         padding_mask: True where a token is real, `(batch, length)`, or `(batch, capacity)` with caches.
         sequence_ids: Integers `(batch, length)` of packed sequences: a token sees its own sequence only.
         sequence_length: Number of tokens of each text, for positions that depend on it: a scalar, `(batch,)` or
@@ -296,7 +296,12 @@ class TransformerStack(keras.layers.Layer):
         x = point(f"{self.name}.embeddings", inputs)
         if self.position is not None:
             places = positions_from(cache_index, ops.shape(x)[1]) if positions is None else positions
-            if self.config.position.skips_padding and positions is None and padding_mask is not None and caches is None:
+            skips_padding = self.config.position.skips_padding
+            if positions is None and sequence_ids is not None:
+                places = positions_of_packed(sequence_ids)
+            elif (
+                self.config.position.skips_padding and positions is None and padding_mask is not None and caches is None
+            ):
                 places = ops.maximum(ops.cumsum(ops.cast(padding_mask, "int32"), axis=1) - 1, 0)
             if caches is not None:
                 # rows that have ended are fed on while others have not, and proposals of a draft may go on behind the

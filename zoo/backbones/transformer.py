@@ -249,7 +249,7 @@ class Transformer(Backbone):
             token_ids: `(batch, length)`.
             padding_mask: True where a token is real, `(batch, length)`.
             sequence_ids: Integers `(batch, length)` of packed sequences.
-            positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`.
+            positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`, in each packed sequence anew.
             training: Whether dropout is active.
         """
         return self.encoder(

@@ -43,6 +43,18 @@ class Sampler:
     incremental: ClassVar[bool] = True
     extra_positions: ClassVar[int] = 0
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # each of them is called by the next one of `Sampler`, but perhaps not by that of another base class
+        for place, name in enumerate(_STEPS):
+            for later in _STEPS[place + 1 :]:
+                owner = _owner(cls, later)
+                if name in vars(cls) and owner not in (cls, Sampler):
+                    raise TypeError(
+                        f"{cls.__name__} must define {later}() besides {name}(), which {later}() of {owner.__name__} "
+                        "need not call."
+                    )
+
     def weights(self, logits: Any) -> Any:
         """Returns the distribution that tokens are drawn from; it need not be normalised.
 
@@ -102,7 +114,9 @@ class Sampler:
     @property
     def has_weights(self) -> bool:
         """Whether the sampler has a known distribution, which speculative decoding needs."""
-        return type(self).weights is not Sampler.weights
+        owner = _owner(type(self), "weights")
+        # a class that chooses otherwise need not follow the weights that it inherits
+        return owner is not Sampler and all(issubclass(owner, _owner(type(self), name)) for name in _STEPS[1:])
 
     def get_config(self) -> dict[str, Any]:
         """Returns the fields as a dictionary of JSON values."""
@@ -112,6 +126,15 @@ class Sampler:
     def from_config(cls, config: dict[str, Any]) -> "Sampler":
         """Returns the sampler that `get_config` describes; an unknown name raises a TypeError."""
         return cls(**config)
+
+
+# The methods of which a sampler defines some, the first to be called last.
+_STEPS = ("weights", "choose", "make_loop")
+
+
+def _owner(cls: type, name: str) -> type:
+    """The class that defines a method of another class."""
+    return next(owner for owner in cls.__mro__ if name in vars(owner))
 
 
 @register_sampler("greedy")

@@ -23,10 +23,8 @@ def visible(mask):
 def expected(layer, x, mask, has_bias):
     bias = None
     if has_bias:
-        bias = array(
-            layer.position.score_bias(None, None, ops.arange(9), ops.arange(9), 1.0, None)(*[ops.arange(9)] * 2)
-        )
-    return formula(layer, x, visible=visible(mask), bias=None if bias is None else bias[0], cap=layer.logit_soft_cap)[0]
+        bias = array(layer.position(ops.arange(9), ops.arange(9)))[0]
+    return formula(layer, x, visible=visible(mask), bias=bias, cap=layer.logit_soft_cap)[0]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])

@@ -278,9 +278,8 @@ def test_a_prefix_and_padding_behind_its_part():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_xpos_far_out(dtype):
     """Sun et al. 2023, equation 10, in float64: only the distance counts, with and without a cache."""
-    layer = made(
-        4, 6, causal=True, position=XPos(6, scale_base=32.0), dtype={"float32": dtype}.get(dtype, f"mixed_{dtype}")
-    )
+    policy = dtype if dtype == "float32" else f"mixed_{dtype}"
+    layer = made(4, 6, causal=True, position=XPos(6, scale_base=32.0), dtype=policy)
     x, start = normal(1, 9, 12), 100_000
     rate = np.log((np.arange(3) / 3 + 0.4) / 1.4) / 32.0
     frequencies = 10000.0 ** -(np.arange(3) / 3)
@@ -314,6 +313,5 @@ def xpos_formula(layer, x, rate, frequencies):
             scores.append((q * turn * k.conj()).real.sum() / np.sqrt(6))
         weights = np.exp(np.array(scores) - max(scores))
         contexts[i, head] = weights @ value[: i + 1, head] / weights.sum()
-    return (
-        contexts.reshape(len(query), -1) @ array(layer.output_projection.kernel) + array(layer.output_projection.bias)
-    )[None]
+    output = layer.output_projection
+    return (contexts.reshape(len(query), -1) @ array(output.kernel) + array(output.bias))[None]

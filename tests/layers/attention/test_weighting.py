@@ -7,8 +7,8 @@ from keras import ops
 from numpy_attention import TOLERANCE, array, made, normal, order
 
 from layers import ALiBi, MultiHeadAttention
-from layers.attention.latents import Latents
 from layers.attention import AttentionWeighting, attend, dot_products, hide
+from layers.attention.latents import Latents
 from layers.attention.masks import AttentionMask
 
 

@@ -18,9 +18,11 @@ class Model:
         texts = {"name": "texts", "shape": ["batch"], "dtype": "string"}
         ids = {"name": "ids", "shape": ["batch", "length"], "dtype": "int32"}
         logits = {"name": "logits", "shape": ["batch", "length", 50_000], "dtype": "float32"}
+        pairs = {"name": "pairs", "shape": ["batch", 2**24], "dtype": "float32"}
         lengths = {"name": "lengths", "shape": ["batch"], "dtype": "int32"}
         self.endpoints = {
             "lengths": {"inputs": [texts], "outputs": [lengths]},
+            "large": {"inputs": [texts], "outputs": [lengths, pairs]},
             "forward": {"inputs": [ids], "outputs": [logits]},
         }
         self.calls, self.may_go = [], threading.Event()
@@ -33,7 +35,9 @@ class Model:
             raise ValueError("wrong")
         if b"strange" in list(texts):
             return {"other": np.zeros(len(texts))}
-        return {"lengths": np.array([len(text) for text in texts])}
+        outputs = {"lengths": np.array([len(text) for text in texts])}
+        # stands for what no test should hold
+        return outputs | ({"pairs": np.zeros(len(texts))} if endpoint == "large" else {})
 
 
 @pytest.fixture
@@ -109,3 +113,13 @@ def test_outputs_that_no_memory_holds_are_refused(model):
             batch.call({"ids": np.zeros((10, 1000), "int32")}, print)
         with pytest.raises(ValueError, match="'ids' must have rows of at most 8192, got 10000"):
             batch.call({"ids": np.zeros((1, 10_000), "int32")}, print)
+
+
+def test_outputs_of_a_batch_are_no_more_than_those_of_a_call(model):
+    """Ten calls of 2**24 numbers each, of which four are as many as one call may ask for."""
+    with DynamicBatch(model, "large") as batch:
+        block(batch, model)
+        asked = [ask(batch, [b"one"])[0] for _ in range(10)]
+        model.may_go.set()
+        assert [told.get(timeout=10)["lengths"].tolist() for told in asked] == [[3]] * 10
+    assert [len(call) for call in model.calls] == [1, 4, 4, 2]

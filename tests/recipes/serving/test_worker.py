@@ -231,6 +231,15 @@ def test_a_text_that_is_cancelled_while_it_begins_ends(inside, monkeypatch):
     assert last["reason"] == "cancelled" and last["tokens"] < 150
 
 
+def test_a_request_that_fails_before_it_waits_takes_no_place(inside):
+    worker, answers = inside
+    for number in range(20):  # 8 may wait
+        worker.handle({"id": number, "operation": "write", "text": "hello", "max_new_tokens": 2, "seconds": "soon"})
+    assert {answers.get(timeout=10)["error"] for _ in range(20)} == {"failed"}
+    worker.handle({"id": 20, "operation": "write", "text": "hello", "max_new_tokens": 2})
+    assert "error" not in answers.get(timeout=60)
+
+
 def test_deadlines_and_queues_count_from_the_arrival(inside, monkeypatch):
     worker, answers = inside
     may_go, tokens = threading.Event(), worker._writer.tokens

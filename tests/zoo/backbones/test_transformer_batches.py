@@ -80,16 +80,10 @@ def test_packed_is_separate(architecture, position):
     backbone, ids = made(architecture, position), token_ids(1, 9)
     sequence_ids = np.array([[1, 1, 1, 1, 2, 2, 2, 3, 3]])
     positions = np.array([[0, 1, 2, 3, 0, 1, 2, 0, 1]])
-    packed = array(
-        backbone(
-            {
-                "token_ids": ids,
-                "padding_mask": np.ones((1, 9), "bool"),
-                "sequence_ids": sequence_ids,
-                "positions": positions,
-            }
-        )
-    )
+    given = {"token_ids": ids, "padding_mask": np.ones((1, 9), "bool"), "sequence_ids": sequence_ids}
+    packed = array(backbone({**given, "positions": positions}))
+    # without positions they start anew in each sequence
+    np.testing.assert_allclose(array(backbone(given)), packed, **TOLERANCE)
     for number in (1, 2, 3):
         part = sequence_ids[0] == number
         alone = backbone({"token_ids": ids[:, part], "padding_mask": np.ones((1, part.sum()), "bool")})
@@ -111,6 +105,8 @@ def test_packed_pairs_are_each_pair_alone(position):
             f"{side}_positions": np.concatenate([np.arange(n) for n in lengths])[None],
         }
     output = array(backbone(packed)["decoder_sequence_output"])[0]
+    without = {name: value for name, value in packed.items() if not name.endswith("positions")}
+    np.testing.assert_allclose(array(backbone(without)["decoder_sequence_output"])[0], output, **TOLERANCE)
     start = 0
     for row, length in enumerate(targets):
         np.testing.assert_allclose(output[start : start + length], expected[row, :length], **TOLERANCE)
