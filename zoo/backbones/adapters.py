@@ -70,6 +70,8 @@ class Adapters:
         self._known: dict[str, Adapter] = {}
         # the backbone's own variables with whether they trained before
         self._trained: list[tuple[Any, bool]] = []
+        # factors that were frozen; kept, so that no new one can be taken for them
+        self._frozen: list[Any] = []
 
     def __len__(self) -> int:
         return len(self._known)
@@ -132,6 +134,18 @@ class Adapters:
             adapter.trainable = False
         self._known[name] = Adapter({path: (update.rank, update.alpha) for path, update in added.items()}, dropout)
         self._apply()
+
+    def freeze(self, variables: Collection[Any]) -> None:
+        """Excludes variables from training, whatever is added, activated or taken away later.
+
+        Args:
+            variables: Variables of the backbone, factors of updates among them.
+        """
+        chosen = {id(variable) for variable in variables}
+        self._trained = [(variable, trains and id(variable) not in chosen) for variable, trains in self._trained]
+        self._frozen += [variable for variable in variables if is_factor(variable)]
+        for variable in variables:
+            variable.trainable = False
 
     def activate(self, names: Collection[str], trainable: Collection[str] = ()) -> None:
         """Makes the layers add the updates of some adapters and of no others.
@@ -248,15 +262,16 @@ class Adapters:
         if not self._known:
             for variable, trains in self._trained:
                 variable.trainable = trains
-            self._trained = []
+            self._trained, self._frozen = [], []
             return
         for variable, _ in self._trained:
             variable.trainable = False
+        frozen = set(map(id, self._frozen))
         for name, adapter in self._known.items():
             for path in adapter.layers:
                 for variable in known[path].updates[name].variables:
                     if is_factor(variable):
-                        variable.trainable = adapter.trainable
+                        variable.trainable = adapter.trainable and id(variable) not in frozen
 
 
 def is_factor(variable: Any) -> bool:

@@ -299,9 +299,7 @@ class TransformerStack(keras.layers.Layer):
             skips_padding = self.config.position.skips_padding
             if positions is None and sequence_ids is not None:
                 places = positions_of_packed(sequence_ids)
-            elif (
-                self.config.position.skips_padding and positions is None and padding_mask is not None and caches is None
-            ):
+            elif skips_padding and positions is None and padding_mask is not None and caches is None:
                 places = ops.maximum(ops.cumsum(ops.cast(padding_mask, "int32"), axis=1) - 1, 0)
             if caches is not None:
                 # rows that have ended are fed on while others have not, and proposals of a draft may go on behind the

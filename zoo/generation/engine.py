@@ -10,7 +10,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.devices import has_accelerator
 from zoo.generation.checks import as_seed, is_integer
+from zoo.generation.checksums import checksums
 from zoo.generation.loop import Loop
 from zoo.generation.programs import Programs, next_power_of_two
 from zoo.generation.request import GenerationCache, GenerationOptions
@@ -51,6 +53,7 @@ class Engine:
         self.backbone = backbone
         self.draft = draft
         self._programs = Programs(self._variables)
+        self._checks = Programs(lambda: list(backbone.active_variables), 1)
 
     def _variables(self) -> list[Any]:
         return [
@@ -85,7 +88,7 @@ class Engine:
             cache: The cache of an earlier session, with the rows in the same order.
 
         Raises:
-            ValueError: If there is no prompt, if one is empty, or if the cache belongs to another model.
+            ValueError: If there is no prompt, if one is empty, or if the cache belongs to another model or source.
         """
         if not len(prompts):
             raise ValueError("prompts must hold at least one row, got none.")
@@ -103,7 +106,7 @@ class Engine:
         if options.lookahead:
             # caches grow up to this size, and those of a window forget from then on
             self.require_rewinding(width + rounded.max_new_tokens + options.slack)
-        state, fed = self._continued(cache, options, batch, lengths, width, capacity)
+        state, fed = self._continued(cache, options, source, batch, lengths, width, capacity)
         streams = range(count) if streams is None else streams
         rows = [np.pad(np.asarray(values, "int32"), (0, batch - count)) for values in (limits, streams)]
         arrays = [_padded(prompts, batch, width, -1, left=True), *rows]
@@ -116,7 +119,18 @@ class Engine:
             {} if source is None else self._encoder_inputs(source, batch, options.pad_id),
             *(() if state is None else (state,)),
         )
-        return Session(self, options, rounded, carry, prompts, width, capacity)
+        return Session(self, options, rounded, carry, prompts, source, width, capacity)
+
+    def checksums(self, quick: bool = False) -> np.ndarray:
+        """Returns checksums of the backbone's weights, see `zoo.generation.checksums`.
+
+        Args:
+            quick: Whether to read a few entries of each.
+        """
+        variables = self.backbone.active_variables
+        if quick:  # in less time than a program is traced in
+            return ops.convert_to_numpy(checksums(variables, quick=True))
+        return ops.convert_to_numpy(self._checks.run((), lambda: checksums(variables), has_accelerator()))
 
     def advance(self, options: GenerationOptions, carry: Any, until: int, steps: int) -> Any:
         """Runs the compiled loop until `until` tokens have been generated, after `steps` more, or all rows are done."""
@@ -214,6 +228,7 @@ class Engine:
         self,
         cache: GenerationCache | None,
         options: GenerationOptions,
+        source: Sequence[Sequence[int]] | None,
         batch: int,
         lengths: np.ndarray,
         width: int,
@@ -224,7 +239,11 @@ class Engine:
             return None, width
         if cache.backbone() is not self.backbone:
             raise ValueError("cache must be what this model returned, got one of another model.")
-        if options.sampler.needs_hidden:
+        for row, (known, given) in enumerate(zip(cache.sources or (), source or (), strict=True)):
+            if not np.array_equal(known, given):
+                raise ValueError(f"cache must be that of the same sources, got another one in row {row}.")
+        # what was computed with weights that were trained or replaced since is computed again
+        if options.sampler.needs_hidden or not np.array_equal(cache.checksums, self.checksums()):
             return None, width
         fed = padded_length(int((lengths - cache.known).max()))
         # caches of a window that have been written round and round are in no order

@@ -130,6 +130,8 @@ class GenerationCache:
         known: Number of tokens of each row in the caches.
         capacity: Number of positions of the caches.
         backbone: Weak reference to the backbone.
+        sources: Token ids of each row's source; None for a decoder.
+        checksums: Checksums of the weights that the state was computed with.
     """
 
     token_ids: list[Any]
@@ -138,6 +140,8 @@ class GenerationCache:
     known: np.ndarray
     capacity: int
     backbone: weakref.ref[Any]
+    sources: list[list[int]] | None
+    checksums: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -25,11 +25,13 @@ class Session:
         rounded: GenerationOptions,
         carry: Any,
         prompts: Sequence[Sequence[int]],
+        source: Sequence[Sequence[int]] | None,
         width: int,
         capacity: int,
     ) -> None:
         self._engine, self._asked, self._options, self._carry = engine, asked, rounded, carry
-        self._prompts, self._width, self._capacity = prompts, width, capacity
+        self._prompts, self._source, self._width, self._capacity = prompts, source, width, capacity
+        self._checksums: np.ndarray | None = None
         self._lengths = np.array([len(prompt) for prompt in prompts])
 
     @property
@@ -64,7 +66,12 @@ class Session:
 
         Returns:
             The session.
+
+        Raises:
+            RuntimeError: If the weights have changed since `watch_weights` was called.
         """
+        if self._checksums is not None and not np.array_equal(self._checksums, self._engine.checksums(quick=True)):
+            raise RuntimeError("The weights of the model must not change while it generates: begin again.")
         options = self._options
         goal = options.max_new_tokens if count is None else min(self.position + count, options.max_new_tokens)
         while not self.is_done and self.position < goal:
@@ -76,6 +83,10 @@ class Session:
             until = min(goal, room)
             self._carry = self._engine.advance(options, self._carry, until, until - self.position)
         return self
+
+    def watch_weights(self) -> None:
+        """Lets `advance` raise an error if weights change from now on, for sessions that others interrupt."""
+        self._checksums = self._engine.checksums(quick=True)
 
     def stop(self, rows: Any) -> None:
         """Ends rows as they are.
@@ -166,4 +177,7 @@ class Session:
         # the last generated token has not been fed
         known = np.minimum(self._lengths + np.maximum(self.result()["lengths"] - 1, 0), [len(ids) for ids in token_ids])
         starts, backbone = self._width - self._lengths, weakref.ref(self._engine.backbone)
-        return GenerationCache(token_ids, state, starts, known, self._capacity, backbone)
+        source = None if self._source is None else [list(row) for row in self._source]
+        return GenerationCache(
+            token_ids, state, starts, known, self._capacity, backbone, source, self._engine.checksums()
+        )

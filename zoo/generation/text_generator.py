@@ -86,8 +86,8 @@ class TextGenerator(TokenGenerator):
                 the text, see `zoo.generation.PromptLookup`. The sampler must define `weights`.
             lookahead: Number of tokens proposed at a time. Default 4; None without a draft.
             cache: The cache of an earlier call. `texts` must then continue the results of that call, which are not
-                computed again. With an encoder-decoder `beginnings` continue them, and the sources are given again. All
-                rows form one batch.
+                computed again unless weights have changed since. With an encoder-decoder `beginnings` continue them,
+                and the same sources are given again. All rows form one batch.
             return_cache: Whether to return a cache too. Not with beam search, stop strings or `num_results`.
             jit_compile: Whether XLA compiles the loop. This takes seconds once per shape, and makes the loop about
                 twice as fast. Default True; False on PyTorch, where XLA is not available.
@@ -187,6 +187,9 @@ class TextGenerator(TokenGenerator):
                 for `generate`.
             strip_prompt: Whether to leave out the prompt, which otherwise is the first piece.
 
+        Raises:
+            RuntimeError: Of the iterator, if the weights of the model change between two pieces.
+
         Returns:
             An iterator of pieces. For many texts, each item is a list with one piece per text, "" if there is nothing
             new.
@@ -224,6 +227,7 @@ class TextGenerator(TokenGenerator):
             return iter(())
         engine, every = self.engine_with(draft), np.arange(len(request.prompts))
         session = engine.begin(**request.take(every), options=settings, seed=seed)
+        session.watch_weights()
         first = [b"" if strip_prompt else text for text in request.before]
         texts = TextSession(session, self.preprocessor, stops, asked.edges)
         pieces = texts.pieces([text.decode("utf-8", "replace") for text in first], chunk)

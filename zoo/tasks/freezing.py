@@ -63,17 +63,17 @@ def freeze(task: Any, parts: Sequence[str]) -> FreezeReport:
         found = [variable for place, variable in places if _is_in(place, part)]
         if not found:
             raise ValueError(_unknown(part, places))
-        found = [variable for variable in found if id(variable) in trainable]
-        if not found:
+        if not any(id(variable) in trainable for variable in found):
             raise ValueError(f"parts must have weights that train, got {part!r}, which has none.")
         frozen |= {id(variable): variable for variable in found}
-    if len(frozen) == len(trainable):
+    stopped = [variable for key, variable in frozen.items() if key in trainable]
+    if len(stopped) == len(trainable):
         raise ValueError(f"parts must leave weights that train, got {list(parts)}, which is all of them.")
-    for variable in frozen.values():
-        variable.trainable = False
+    # with those that rest below low-rank updates, which train again when the last of these is taken away
+    task.backbone.adapters.freeze(frozen.values())
     return FreezeReport(
         tuple(parts),
-        sum(size_of(variable) for variable in frozen.values()),
+        sum(size_of(variable) for variable in stopped),
         sum(size_of(variable) for variable in task.trainable_weights),
         sum(size_of(variable) for variable in task.weights),
     )

@@ -10,6 +10,7 @@ from keras import ops
 from zoo.generation import (
     Beam,
     Contrastive,
+    GenerationOptions,
     Greedy,
     MinP,
     Sample,
@@ -23,6 +24,7 @@ from zoo.generation import (
 )
 from zoo.generation.filters import nucleus
 from zoo.generation.random import draw, uniforms
+from zoo.generation.row_sampling import row_settings
 
 
 def restricted_distribution(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0, typical_p=1.0):
@@ -294,3 +296,28 @@ def test_small_temperatures_do_not_overflow():
     logits = ops.convert_to_tensor([[90.0, 70.0, -80.0]])
     for temperature in (1e-30, 1e-40):
         assert ops.convert_to_numpy(Sample(temperature).weights(logits)).tolist() == [[1.0, 0.0, 0.0]]
+
+
+def test_methods_that_would_not_be_called_are_refused():
+    """A sampler is asked for its tokens by one method; another one that it defines must not be passed over."""
+    with pytest.raises(TypeError, match=r"Other must define choose\(\) besides weights\(\).*Greedy"):
+
+        class Other(Greedy):
+            def weights(self, logits):
+                return logits
+
+    with pytest.raises(TypeError, match=r"Other must define make_loop\(\) besides choose\(\).*Beam"):
+
+        class Other(Beam):  # noqa: F811
+            def choose(self, logits, numbers):
+                return logits
+
+    class Chosen(Sample):
+        def choose(self, logits, numbers):
+            return ops.cast(ops.argmin(logits, axis=-1), "int32")
+
+    # a draft would follow the inherited weights, and a row of a server the settings
+    assert Sample().has_weights and Greedy().has_weights and not Chosen().has_weights
+    assert row_settings(Chosen()) is None
+    with pytest.raises(ValueError, match="sampler"):
+        GenerationOptions(4, sampler=Chosen(), lookahead=2)

@@ -26,6 +26,34 @@ def task_weight(task, path):
     return np.array(weight)
 
 
+def trained_paths(task):
+    return {weight.path for weight in task.trainable_weights}
+
+
+@pytest.mark.parametrize("then", ["merge", "remove", "another", "activate"])
+@pytest.mark.parametrize("first", ["freeze", "lora"])
+def test_frozen_stays_frozen(make_task, first, then):
+    """Below low-rank updates, and the updates themselves, in any order of calls."""
+    task = make_task(TextClassifier, labels=2)
+    before, part = trained_paths(task), "block_0/attention"
+    if first == "freeze":
+        task.freeze(part)
+    task.enable_lora(1, name="one")
+    if first == "lora":
+        task.freeze(part)
+        assert not any(part in path for path in trained_paths(task))
+    if then == "another":
+        task.enable_lora(1, name="two")
+        task.activate_adapters("one", "two", trainable=["one"])
+    elif then == "activate":
+        task.activate_adapters()
+        task.activate_adapters("one", trainable=["one"])
+    if first == "lora":
+        assert not any(part in path for path in trained_paths(task))
+    task.merge_lora() if then == "merge" else task.remove_adapters(*task.backbone.adapters)
+    assert trained_paths(task) == {path for path in before if part not in path}
+
+
 def test_parts_of_two_stacks(untrained):
     untrained.freeze("decoder/block_0", "encoder/final_norm")
     paths = [weight.path for weight in untrained.trainable_weights]

@@ -155,6 +155,44 @@ def test_beginnings(tiny_tokenizer):
         make("decoder", tiny_tokenizer).generate(TEXTS, beginnings="a", **OPTIONS)
 
 
+@pytest.mark.parametrize("change", ["fit", "set_weights", "one number"])
+def test_caches_and_streams_follow_the_weights(tiny_tokenizer, change):
+    """What was computed with other weights is computed again; a stream that is interrupted ends."""
+    model = make("decoder", tiny_tokenizer)
+    options = {**OPTIONS, "jit_compile": False}
+    text, cache = model.generate(TEXTS[0], return_cache=True, **{**options, "max_new_tokens": 3})
+    stream = model.stream(TEXTS[0], chunk=1, **options)
+    next(stream), next(stream)
+    if change == "fit":
+        model.compile("sgd")
+        model.optimizer.learning_rate = 0.1
+        model.fit(TEXTS, epochs=1, verbose=0)
+    elif change == "set_weights":
+        model.set_weights([weight[::-1] * 3.0 for weight in model.get_weights()])
+    else:
+        table = model.backbone.token_embedding.table.embeddings
+        values = np.array(table)
+        values[7] += 1e-3
+        table.assign(values)
+    options |= {"return_cache": True, "return_scores": True}
+    new, again = (model.generate(text, cache=given, **options)[:2] for given in (cache, None))
+    assert new[0] == again[0]
+    np.testing.assert_allclose(new[1], again[1], rtol=1e-4)
+    if change != "one number":
+        with pytest.raises(RuntimeError, match="weights"):
+            list(stream)
+
+
+@pytest.mark.parametrize("kind", ["encoder_decoder", "recurrent"])
+def test_a_cache_is_that_of_its_sources(tiny_tokenizer, kind):
+    model = make(kind, tiny_tokenizer)
+    options = {**OPTIONS, "max_new_tokens": 3}
+    _, cache = model.generate(TEXTS[:2], return_cache=True, **options)
+    model.generate(TEXTS[:2], cache=cache, **options)
+    with pytest.raises(ValueError, match="cache must .*sources.* row 1"):
+        model.generate([TEXTS[0], TEXTS[2]], cache=cache, **options)
+
+
 def test_what_generation_refuses(model, tiny_tokenizer):
     other = make("decoder" if model.preprocessor.takes_beginnings else "encoder_decoder", tiny_tokenizer)
     _, cache = other.generate(TEXTS[:1], return_cache=True, **{**OPTIONS, "max_new_tokens": 1})
