@@ -312,6 +312,7 @@ def test_methods_that_would_not_be_called_are_refused():
             def choose(self, logits, numbers):
                 return logits
 
+    @dataclasses.dataclass(frozen=True)
     class Chosen(Sample):
         def choose(self, logits, numbers):
             return ops.cast(ops.argmin(logits, axis=-1), "int32")

@@ -35,12 +35,12 @@ def trained_paths(task):
 def test_frozen_stays_frozen(make_task, first, then):
     """Below low-rank updates, and the updates themselves, in any order of calls."""
     task = make_task(TextClassifier, labels=2)
-    before, part = trained_paths(task), "block_0/attention"
+    before, part = trained_paths(task), "block_0/attention/"
     if first == "freeze":
-        task.freeze(part)
+        task.freeze(part[:-1])
     task.enable_lora(1, name="one")
     if first == "lora":
-        task.freeze(part)
+        task.freeze(part[:-1])
         assert not any(part in path for path in trained_paths(task))
     if then == "another":
         task.enable_lora(1, name="two")
