@@ -58,11 +58,12 @@ class Heads:
 
     def split(self, x: Any, heads: int, width: int, norm: keras.layers.Layer | None = None) -> Any:
         """`(batch, length, heads * width)` to `(batch, length, heads, width)`, normed on the way."""
-        scope = self.layer.norm_scope
+        scope, dtype = self.layer.norm_scope, x.dtype
         if norm is not None and scope == "width":
             x = norm(x)
         x = ops.reshape(x, (*ops.shape(x)[:2], heads, width))
-        return norm(x) if norm is not None and scope == "head" else x
+        x = norm(x) if norm is not None and scope == "head" else x
+        return ops.cast(x, dtype)  # a norm may have a dtype of its own
 
     def cached_sizes(self) -> dict[str, int]:
         """Number of heads and widths of what a cache holds for each position."""
