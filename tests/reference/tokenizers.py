@@ -1,6 +1,10 @@
-"""Writes tokenizers/bart/: a tiny tokenizer as the published ones of BART are, and what Transformers makes of texts.
+"""Writes tokenizers/<case>/: tiny tokenizers in the files of the Transformers library, and what it makes of texts.
 
-Run it where `transformers` and `tokenizers` are installed (made with transformers 5.23.0, tokenizers 0.23.3):
+`bart` is as the published tokenizers of BART are. The others are as classes of that library save theirs, with
+`golden.json`: texts, their ids, and those without the tokens around a text.
+
+Run it where `transformers` and `tokenizers` are installed (bart made with transformers 5.23.0, the others with 5.24.0;
+tokenizers 0.23.3):
 
     python tests/reference/tokenizers.py
 
@@ -47,6 +51,81 @@ def make_bart() -> None:
     (folder / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
 
 
+SENTENCES = [
+    "the dog runs over the grass.",
+    "an old woman looks at a red ball!",
+    "der B\u00e4cker l\u00e4uft \u00fcber die Stra\u00dfe 12",
+    'The "child" sits near 7 Houses',
+]
+ODD = [
+    *SENTENCES,
+    "",
+    " ",
+    "a\nb\tc  d ",
+    "  two  spaces\r\n",
+    "trailing space ",
+    "\u00a0no-break\u3000wide",
+    "The \u00c4PFEL e\u0301 ``quoted'' \ufb01",
+    "\u2581mark\u2581",
+    "\u4f60\u597d \U0001f642",
+]
+
+
+def unigram_vocabulary(first: list[str], last: list[str]) -> list[tuple[str, float]]:
+    trainer = tokenizers.trainers.UnigramTrainer(vocab_size=120, show_progress=False, unk_token="<unk>")
+    library = tokenizers.Tokenizer(tokenizers.models.Unigram())
+    library.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    library.train_from_iterator([*SENTENCES, *(text.lower() for text in SENTENCES)] * 8, trainer)
+    learned = [tuple(entry) for entry in json.loads(library.to_str())["model"]["vocab"]]
+    learned = [entry for entry in learned if entry[0] != "<unk>"]
+    return [*((token, 0.0) for token in first), *learned, *((token, 0.0) for token in last)]
+
+
+def byte_level(special: list[str]) -> dict:
+    library = tokenizers.ByteLevelBPETokenizer()
+    library.train_from_iterator(SENTENCES * 4, vocab_size=300, special_tokens=special, show_progress=False)
+    model = json.loads(library.to_str())["model"]
+    return {"vocab": model["vocab"], "merges": [tuple(pair) for pair in model["merges"]]}
+
+
+def make_saved() -> None:
+    usual = ["<s>", "<pad>", "</s>", "<unk>"]
+    bert = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    codes = transformers.models.mbart.tokenization_mbart.FAIRSEQ_LANGUAGE_CODES
+    gpt2 = byte_level(["<|endoftext|>"])
+    opt = byte_level(["<s>", "<pad>", "</s>", "<unk>"])
+    roles = {"bos_token": "</s>", "eos_token": "</s>", "unk_token": "</s>", "pad_token": "<pad>"}
+    deberta = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    made = {
+        "albert": transformers.AlbertTokenizer(vocab=unigram_vocabulary(bert, [])),
+        "albert_cased": transformers.AlbertTokenizer(
+            vocab=unigram_vocabulary(bert, []), do_lower_case=False, keep_accents=True
+        ),
+        "deberta": transformers.DebertaV2Tokenizer(vocab=unigram_vocabulary(deberta, [])),
+        "deberta_lower": transformers.DebertaV2Tokenizer(vocab=unigram_vocabulary(deberta, []), do_lower_case=True),
+        "mbart": transformers.MBartTokenizer(vocab=unigram_vocabulary(usual, [*codes, "<mask>"])),
+        "pegasus": transformers.PegasusTokenizer(
+            vocab=unigram_vocabulary(["<pad>", "</s>", "<unk>", "<mask_1>", "<mask_2>"], []), offset=4
+        ),
+        "xlm_roberta": transformers.XLMRobertaTokenizer(vocab=unigram_vocabulary(usual, ["<mask>"])),
+        "t5": transformers.T5Tokenizer(vocab=unigram_vocabulary(["<pad>", "</s>", "<unk>"], []), extra_ids=2),
+        "gpt2": transformers.GPT2Tokenizer(**gpt2),
+        "gpt2_start": transformers.GPT2Tokenizer(**gpt2, add_bos_token=True),
+        "opt": transformers.GPT2Tokenizer(**opt, **roles, add_bos_token=True),
+        "qwen2": transformers.Qwen2Tokenizer(**gpt2),
+    }
+    for name, tokenizer in made.items():
+        folder = FOLDER / "tokenizers" / name
+        tokenizer.save_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        golden = {
+            "texts": ODD,
+            "ids": tokenizer(ODD)["input_ids"],
+            "plain": tokenizer(ODD, add_special_tokens=False)["input_ids"],
+        }
+        (folder / "golden.json").write_text(json.dumps(golden) + "\n")
+
+
 def check(root: Path) -> None:
     paths = sorted(path for path in root.rglob("expected.json") if not any(part.is_symlink() for part in path.parents))
     for path in paths:
@@ -68,3 +147,4 @@ if __name__ == "__main__":
         check(Path(sys.argv[1]))
     else:
         make_bart()
+        make_saved()
