@@ -14,7 +14,7 @@ from typing import Any
 
 from recipes.command.extras import MissingExtraError
 from recipes.command.lists import ConfigFile, configs, presets, recipes
-from recipes.command.printing import show
+from recipes.command.printing import lasting_output
 
 # words before those of a recipe: `zoo run NAME`
 _WORDS_OF_RUN = 3
@@ -24,6 +24,7 @@ class CommandError(Exception):
     """A mistake in a command line that its parser cannot see; the message names the command and what is allowed."""
 
 
+@lasting_output()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command.
 
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: Words of the command line; None means those of this process.
 
     Raises:
-        SystemExit: With 2 after a mistake, 0 after `--help`, and with the status of a recipe that was run.
+        SystemExit: With 2 after a mistake, 0 after `--help`, 1 if not all of the output could be written, and with the
+            status of a recipe that was run.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser = make_parser()
@@ -90,7 +92,7 @@ def _with_choices(argument: Any, names: Callable[[], dict[str, Any]]) -> None:
 
 def _print(lines: dict[str, str]) -> None:
     width = max(map(len, lines))
-    show("\n".join(f"{name:{width}s}  {line}" for name, line in lines.items()))
+    print("\n".join(f"{name:{width}s}  {line}" for name, line in lines.items()))
 
 
 def _print_configs() -> None:

@@ -26,7 +26,7 @@ from recipes.common.data.data_sets import open_parts
 from recipes.common.data.held_out_files import test_part, validation_part
 from recipes.common.data.questions import QUESTIONS, Question, columns_of, read_questions
 from recipes.common.evaluation.answer_metrics import answer_scores, best_threshold, normalized, token_f1
-from recipes.common.evaluation.error_lists import write_errors
+from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.encoder_recipe import (
@@ -219,7 +219,8 @@ def report(
     ]
     # what SQuAD's evaluation script reads
     named = by_name(examples, predicted)
-    run.write_text("predictions.json", json.dumps(named, ensure_ascii=False, indent=2) + "\n")
+    content = json.dumps(named, ensure_ascii=False, indent=2) + "\n"
+    run.final_steps.add("predictions.json", run.write_text, "predictions.json", content)
     rows = [
         {
             "question": row.question,
@@ -229,15 +230,17 @@ def report(
         }
         for row, texts, answers in zip(examples, right, found, strict=True)
     ]
-    run.write_text("answers.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    run.final_steps.add("answers.jsonl", run.write_text, "answers.jsonl", content)
     errors = [
         (answers[0].score, answers[0].text or "(none)", texts or "(none)", row.question, row.context, row.origin)
         for row, texts, answers, is_one in zip(examples, right, found, is_right, strict=True)
         if not is_one
     ]
-    write_errors(run, ["confidence", "predicted", "right", "question", "context", "origin"], errors)
+    columns = ["confidence", "predicted", "right", "question", "context", "origin"]
+    run.final_steps.add(ERRORS_FILE, write_errors, run, columns, errors)
     sure = np.array([answers[0].score for answers in found])
-    plot_reliability({"first answers": (sure, is_right)}, run.plots / "reliability.png", "Test questions")
+    run.draw("reliability.png", plot_reliability, {"first answers": (sure, is_right)}, title="Test questions")
     return answer_scores(predicted, right, language)
 
 

@@ -17,6 +17,7 @@ import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.evaluation.translation_metrics import Tokenization, bleu, bleu_tokenization, check_tokenization
+from recipes.common.final_steps import FinalSteps
 from recipes.common.words import counted_words
 from recipes.translate import OUTPUT_COLUMNS
 
@@ -69,7 +70,10 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
     zoo.storage.write_text_atomically(folder / "bleu_by_length.md", table)
     print(table)
     places = [*config.bounds, config.bounds[-1] + 1]
-    zoo.inspect.plot_curves(
+    steps = FinalSteps(folder)
+    steps.attempt(
+        "bleu_by_length.png",
+        zoo.inspect.plot_curves,
         {
             name: tuple(
                 zip(
@@ -84,6 +88,7 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
         y_label="sacreBLEU",
         title="sacreBLEU by length of the source",
     )
+    steps.raise_failed()
     return scores
 
 

@@ -34,7 +34,7 @@ from recipes.common.data.labelled_text import (
 )
 from recipes.common.errors import ConfigError, DataError, shown
 from recipes.common.evaluation.calibrated import calibrate, calibration_scores
-from recipes.common.evaluation.error_lists import label_errors, write_errors
+from recipes.common.evaluation.error_lists import ERRORS_FILE, label_errors, write_errors
 from recipes.common.evaluation.label_metrics import label_scores, linear_baseline
 from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
@@ -149,7 +149,7 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         values = task.predict(texts)
         predicted = task.preprocessor.labels_of(values, task.threshold)
         draw(run, task, truth, predicted)
-        list_errors(run, task, test_examples, values, predicted)
+        run.final_steps.add(ERRORS_FILE, list_errors, run, task, test_examples, values, predicted)
         results: dict[str, Any] = {"parameters": task.count_params(), "test_examples": len(truth), **unknown}
         results["test_examples_cut"] = count_cut("test", task.preprocessor, texts)
         is_fitted = test_examples == validation_examples
@@ -293,9 +293,9 @@ def list_errors(
 def draw(run: RunFolder, task: zoo.TextClassifier, truth: Sequence[Any], predicted: Sequence[Any]) -> None:
     """Draws predicted labels over right ones."""
     if task.preprocessor.problem == "regression":
-        plot_agreement(truth, predicted, run.plots / "agreement.png", "Test examples")
+        run.draw("agreement.png", plot_agreement, truth, predicted, title="Test examples")
     elif task.preprocessor.problem == "single_label":
-        plot_confusion(truth, predicted, run.plots / "confusion.png", "Test examples")
+        run.draw("confusion.png", plot_confusion, truth, predicted, title="Test examples")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from recipes.common.config import parse, run_recipe, setting
 from recipes.common.config_sources import read_yaml
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
 from recipes.common.evaluation.comparison import draw, write_tables
+from recipes.common.final_steps import FinalSteps
 from recipes.common.processes import run_all
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import changes, find_run, trained
@@ -82,13 +83,15 @@ def main(config: CompareConfig) -> list[dict[str, Any]]:
     try:
         with filelock.FileLock(folder / "compare.lock", blocking=False):
             failed = train(config, runs)
-            rows = report(config, runs, choices, folder)
+            steps = FinalSteps(folder)
+            rows = report(config, runs, choices, folder, steps)
     except filelock.Timeout as error:
         raise RunFolderError(f"another process compares in {str(folder)!r}; name another folder") from error
     if failed:
         names = ", ".join(failed)
         raise RecipeError(f"{len(failed)} of {len(runs)} runs failed: {names}; the same command tries them again")
     check_metrics(config.metric, [run.numbers() or {} for run in runs])
+    steps.raise_failed()
     return rows
 
 
@@ -166,7 +169,7 @@ def train(config: CompareConfig, runs: Sequence[Run]) -> list[str]:
         except ConfigError as error:
             tqdm.tqdm.write(f"{run.name}: {error}; another --metric, given afterwards, takes the runs that have ended")
 
-    ended = {run: numbers for run in runs if (numbers := run.numbers()) is not None}
+    ended = {run: numbers for run in runs if run.has_ended() and (numbers := run.numbers()) is not None}
     if len(ended) == len(runs):
         check_metrics(config.metric, list(ended.values()))
     for run in ended:
@@ -193,8 +196,10 @@ def check_metrics(metrics: Sequence[str], runs: Sequence[Mapping[str, float]]) -
         raise ConfigError(f"metric must be given, of {', '.join(found)}")
 
 
-def report(config: CompareConfig, runs: Sequence[Run], choices: Sequence[Choice], folder: Path) -> list[dict[str, Any]]:
-    """Writes tables and pictures of the runs that have ended, and returns the rows."""
+def report(
+    config: CompareConfig, runs: Sequence[Run], choices: Sequence[Choice], folder: Path, steps: FinalSteps
+) -> list[dict[str, Any]]:
+    """Writes tables and pictures of the runs that have results, and returns the rows."""
     ended = {run: numbers for run in runs if (numbers := run.numbers()) is not None}
     if not ended:
         return []
@@ -208,9 +213,9 @@ def report(config: CompareConfig, runs: Sequence[Run], choices: Sequence[Choice]
     if not metrics and usual is not None:
         metrics = [usual]
     rows, text = write_tables(choices, results, metrics, folder)
-    if metrics:
-        draw(choices, list(ended), rows, folder)
     zoo.storage.write_text_atomically(folder / "comparison.json", json.dumps(rows, indent=2) + "\n")
+    if metrics:
+        steps.attempt("pictures", draw, choices, list(ended), rows, folder)
     print(f"\n{text}\n{folder}: table.md, table.csv, runs.csv, comparison.json, comparison.png, curves.png")
     return rows
 

@@ -21,6 +21,7 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
+from recipes.common.final_steps import FinalSteps
 
 PAD, START, END, FIRST_SYMBOL = 0, 1, 2, 3
 TASKS = ("copy", "reverse")
@@ -66,6 +67,7 @@ def main(config: CopyConfig) -> dict[str, Any]:
         folder.mkdir(parents=True, exist_ok=True)
     lengths = list(range(1, config.longest + 1))
     shares: dict[str, Any] = {}
+    steps = FinalSteps(folder)
     for task in config.tasks:
         shares[task] = {}
         for name, options in MODELS.items():
@@ -73,11 +75,14 @@ def main(config: CopyConfig) -> dict[str, Any]:
             generator = np.random.default_rng(config.seed + 1)
             tests = [make_batch(generator, task, [n] * config.test_sequences, config) for n in lengths]
             shares[task][name] = {n: exact_share(model, *batch) for n, batch in zip(lengths, tests, strict=True)}
-            if options.get("attention"):
-                draw_alignment(model, tests[-1][0], tests[-1][1], folder / f"{task}_attention.png", task)
             # after each model, as each takes minutes
             zoo.storage.write_text_atomically(folder / "copy_and_reverse.json", json.dumps(shares, indent=2) + "\n")
-    zoo.inspect.plot_curves(
+            if options.get("attention"):
+                picture = f"{task}_attention.png"
+                steps.attempt(picture, draw_alignment, model, tests[-1][0], tests[-1][1], folder / picture, task)
+    steps.attempt(
+        "copy_and_reverse.png",
+        zoo.inspect.plot_curves,
         {
             f"{task}, {name}": (lengths, list(row.values()))
             for task, models in shares.items()
@@ -94,6 +99,7 @@ def main(config: CopyConfig) -> dict[str, Any]:
     for task, models in shares.items():
         for name, row in models.items():
             print(f"| {task}, {name} | {' | '.join(f'{100 * row[n]:.1f}' for n in shown)} |")
+    steps.raise_failed()
     return shares
 
 

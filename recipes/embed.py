@@ -174,7 +174,7 @@ def main(config: EmbedConfig) -> dict[str, Any]:
         parts = (training_columns(config, part) for part in (train, validation))
         seconds, _ = train_encoder_task(task, run, config.training, *parts, metric="loss", mode="min", loss=loss)
         results: dict[str, Any] = {"parameters": task.count_params()}
-        scores = EmbeddingScores(task, run.plots, config.objective.widths)
+        scores = EmbeddingScores(task, run, config.objective.widths)
         if pairs:
             exact = config.objective.name == "cosine_regression"
             results |= scores.of_pairs(pairs, config.data.highest, exact=exact)

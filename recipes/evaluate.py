@@ -27,6 +27,7 @@ from recipes.common.evaluation.evaluations import Evaluation
 from recipes.common.evaluation.evaluators import RECIPES, evaluate_as
 from recipes.common.evaluation.held_out import HeldOut, data_for
 from recipes.common.evaluation.intervals import compare_models, table
+from recipes.common.final_steps import FinalSteps
 from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import find_run
 from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, require_trained, saved_kind
@@ -124,9 +125,7 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
         )
         evaluations[subject.name] = evaluate_as(recipe, task, held_out)
     check_rows(evaluations)
-    results = score(config, recipe, subjects, evaluations)
-    print(json.dumps(results["models"], indent=2))
-    return results
+    return score(config, recipe, subjects, evaluations)
 
 
 def find_subjects(paths: list[str]) -> list[Subject]:
@@ -229,7 +228,7 @@ def check_rows(evaluations: Mapping[str, Evaluation]) -> None:
 def score(
     config: EvaluateConfig, recipe: str, subjects: list[Subject], evaluations: Mapping[str, Evaluation]
 ) -> dict[str, Any]:
-    """Writes scores, predictions and the picture, and returns the former."""
+    """Writes scores, predictions and the picture, prints the scores, and returns them."""
     scores, comparisons = compare_models(evaluations, resamples=config.resamples, seed=config.seed)
     results = {
         "recipe": recipe,
@@ -255,6 +254,7 @@ def score(
         rows = predictions(evaluations)
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         zoo.storage.write_text_atomically(folder / "predictions.jsonl", "".join(lines))
+    steps = FinalSteps(folder)
     for row in rows[: config.shown]:
         print("\n".join(f"{name}: {shown(value, 300)}" for name, value in row.items()) + "\n")
     if any(scores.values()):
@@ -264,8 +264,11 @@ def score(
             name: {model: (of[name]["value"], of[name]["interval"], ()) for model, of in scores.items() if name in of}
             for name in scores[subjects[0].name]
         }
-        plot_intervals(panels, folder / "comparison.png", "Scores with 95 % intervals over the test rows")
+        title, path = "Scores with 95 % intervals over the test rows", folder / "comparison.png"
+        steps.attempt("comparison.png", plot_intervals, panels, path, title)
     print(f"{folder}: results.json, table.md, predictions.jsonl ({len(rows)} rows)")
+    print(json.dumps(results["models"], indent=2))
+    steps.raise_failed()
     return results
 
 

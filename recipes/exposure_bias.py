@@ -26,6 +26,7 @@ from recipes.common.data.data_sets import TextPair, open_part
 from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.evaluation.translation_metrics import bleu, bleu_tokenization
+from recipes.common.final_steps import FinalSteps
 from recipes.common.saved_models import load_task
 from recipes.common.words import counted_words, first_words
 
@@ -87,8 +88,10 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     table = make_table(reports)
     zoo.storage.write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
     zoo.storage.write_text_atomically(folder / "exposure_bias.md", table)
-    draw(reports, folder / "exposure_bias.png")
+    steps = FinalSteps(folder)
+    steps.attempt("exposure_bias.png", draw, reports, folder / "exposure_bias.png")
     print(table)
+    steps.raise_failed()
     return reports
 
 

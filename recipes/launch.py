@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from recipes.command.extras import MissingExtraError, require_extra
 from recipes.command.lists import recipes
+from recipes.command.printing import lasting_output
 from recipes.common.config import PROGRAM
 from recipes.common.processes import THREAD_VARIABLES, terminated_as_interrupted, threads_each
 
@@ -29,6 +30,7 @@ _BETWEEN, _GRACE = 0.2, 30
 _RANKS = {-signal.SIGABRT: 2}
 
 
+@lasting_output()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a recipe in several processes.
 

@@ -131,9 +131,9 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
         texts = [row.text for row in test]
         options = {"sampler": sampler, "max_length": data.max_summary_length}
         outputs = task.generate(texts, truncate=True, **options)
-        write_outputs(run, texts, outputs, [row.summaries[0] for row in test])
+        run.final_steps.add("samples/test.tsv", write_outputs, run, texts, outputs, [row.summaries[0] for row in test])
         shown = [pair.source for pair in pairs_that_fit(task, _pairs([*test, *validation]), 3)]
-        draw_seq2seq(run, task, shown[0])
+        run.final_steps.add("plots", draw_seq2seq, run, task, shown[0])
         results = {
             "parameters": task.count_params(),
             "test_texts": len(test),

@@ -34,7 +34,7 @@ from recipes.common.data.tagged_words import TAGGED, TaggedWords, read_tagged
 from recipes.common.data.text_files import JSON_SUFFIXES, suffix_of
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.calibrated import calibrate, calibration_scores
-from recipes.common.evaluation.error_lists import write_errors
+from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
 from recipes.common.evaluation.label_metrics import tag_scores
 from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
@@ -133,7 +133,7 @@ def main(config: TagConfig) -> dict[str, Any]:
         seen = seen_words(task.preprocessor, inputs)
         print_cut("test", int(np.count_nonzero(~seen)), len(seen), "words", task.preprocessor)
         tags = [[tag for row in rows for tag in row] for rows in (truth, predicted)]
-        plot_confusion(*tags, run.plots / "confusion.png", "Words of the test sentences")
+        run.draw("confusion.png", plot_confusion, *tags, title="Words of the test sentences")
         results = {
             "parameters": task.count_params(),
             "test_sentences": len(test),
@@ -226,7 +226,7 @@ def word_results(
                 sure = float(probabilities[place, numbers[given]])
                 errors.append((sure, given, right, of_right, row.words[place], context, row.origin))
     columns = ["confidence", "predicted", "right", "probability of the right one", "word", "context", "origin"]
-    write_errors(run, columns, errors)
+    run.final_steps.add(ERRORS_FILE, write_errors, run, columns, errors)
     return tag_scores([row.tags for row in rows], predicted)
 
 
@@ -242,7 +242,8 @@ def span_results(
     texts, split = [row.text for row in rows], task.preprocessor.split
     entities = task.preprocessor.entities(texts, values)
     columns = ["confidence", "which", "label", "text", "start", "end", "context", "origin"]
-    write_errors(run, columns, span_errors(rows, entities, known_alone(values, seen), split))
+    errors = span_errors(rows, entities, known_alone(values, seen), split)
+    run.final_steps.add(ERRORS_FILE, write_errors, run, columns, errors)
     accuracy = tag_scores([row.tags for row in rows], predicted)["accuracy"]
     return {"accuracy": accuracy, **span_scores([row.spans for row in rows], entities)}
 

@@ -208,9 +208,9 @@ def main(config: TranslateConfig) -> dict[str, Any]:
             "sentences_per_second": round(len(test) / (time.monotonic() - generating), 1),
             "training_seconds": round(seconds, 1),
         }
-        write_outputs(run, sources, outputs, references)
+        run.final_steps.add("samples/test.tsv", write_outputs, run, sources, outputs, references)
         shown = [pair.source for pair in pairs_that_fit(model, [*test, *validation], 3)]
-        draw_seq2seq(run, model, shown[0])
+        run.final_steps.add("plots", draw_seq2seq, run, model, shown[0])
 
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
             return zip(shown, decoded(served.serve(shown)), model.generate(shown, sampler=sampler), strict=True)

@@ -4,6 +4,7 @@ import importlib
 import os
 import sys
 
+from recipes.command.printing import lasting_output
 from recipes.common.completion import complete_name
 from recipes.common.config import PROGRAM, run_recipe
 
@@ -27,6 +28,7 @@ BENCHMARKS = {
 }
 
 
+@lasting_output()
 def main() -> None:
     """Runs the benchmark that the first word names."""
     if "_ARGCOMPLETE" in os.environ:

@@ -1,26 +1,112 @@
-"""What commands print for readers that may leave before its end, such as `head`."""
+"""Output that ends no command: what a console cannot show is escaped, and what nobody takes is dropped."""
 
-import os
+import contextlib
+import errno
+import io
 import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+# seconds between two attempts
+_PAUSE = 0.01
 
 
-def show(text: str) -> None:
-    """Prints a text. If its reader has left, the process ends without a message, as other commands do.
+@contextlib.contextmanager
+def lasting_output() -> Iterator[None]:
+    r"""A context, or a decorator, in which printing raises no error, whatever library prints.
 
-    Args:
-        text: The text, without a line break at its end.
+    A character that the encoding of the output lacks is written as `\u2603`. If the reader has left, or the disk under
+    a log is full, the work goes on, and what could not be written is dropped.
 
     Raises:
-        SystemExit: With 1 if the reader has left.
+        SystemExit: With 1 at the end, if something was dropped from the standard output and nothing else went wrong.
+            The standard error says why, unless a reader has just left, as `head` does.
 
     Example:
 
-    >>> show("translate")
-    translate
+    >>> with lasting_output():
+    ...     print("snow: \u2603")
     """
+    before = sys.stdout, sys.stderr
+    made = [_lasting(stream) for stream in before]
+    sys.stdout, sys.stderr = made
+    stop = None
     try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        # Python flushes the output once more at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(1) from None
+        yield
+    except SystemExit as ended:
+        if ended.code:
+            raise
+        stop = ended
+    finally:
+        for stream in (sys.stdout, sys.stderr, *made):
+            # a program may have none, or have closed it
+            with contextlib.suppress(AttributeError, OSError, ValueError):
+                stream.flush()
+        sys.stdout, sys.stderr = before
+    error = None if made[0] is before[0] else _raw(made[0]).error
+    if stop is not None and error is None:
+        raise stop
+    if error is not None:
+        if error.errno != errno.EPIPE:
+            with contextlib.suppress(OSError):
+                print(f"The output could not be written as a whole: {error.strerror}", file=sys.stderr, flush=True)
+        raise SystemExit(1)
+
+
+class _Lasting(io.RawIOBase):
+    """Writes to another stream all that it takes.
+
+    Attributes:
+        error: The first error; None without one.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.error: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data)
+        try:
+            while rest:
+                count = self._stream.write(rest)
+                if count is None:  # a pipe that is full, and that another program told not to block
+                    time.sleep(_PAUSE)
+                rest = rest[count or 0 :]
+        except OSError as error:
+            self.error = self.error or error
+        return len(data)
+
+
+def _raw(stream: Any) -> Any:
+    """The file below a stream of text; None for that of a notebook or a test, which is none."""
+    buffer = getattr(stream, "buffer", None)
+    raw = getattr(buffer, "raw", buffer)
+    return raw if isinstance(raw, io.RawIOBase) else None
+
+
+def _lasting(stream: Any) -> Any:
+    """The stream, where printing to it raises no error; else such a one to the same file."""
+    raw = _raw(stream)
+    if raw is None or isinstance(raw, _Lasting):
+        return stream
+    lasting = _Lasting(raw)
+    # what was printed before comes first
+    with contextlib.suppress(OSError):
+        stream.flush()
+    return io.TextIOWrapper(
+        lasting if stream.write_through else io.BufferedWriter(lasting),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )

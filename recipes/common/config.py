@@ -23,7 +23,7 @@ import jsonargparse
 import zoo
 from recipes.command.extras import MissingExtraError
 from recipes.command.lists import config_path, configs, presets
-from recipes.command.printing import show
+from recipes.command.printing import lasting_output
 from recipes.common.completion import complete
 from recipes.common.config_sources import dump_yaml, read_word, read_yaml, split_words
 from recipes.common.errors import ConfigError, RecipeError, nearest, shown, type_in_words
@@ -35,6 +35,7 @@ _REQUIRED = dataclasses.MISSING
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
+@lasting_output()
 def run_recipe(
     main: Callable[[Config], object], config_class: type[Config], name: str, arguments: Sequence[str] | None = None
 ) -> None:
@@ -47,7 +48,8 @@ def run_recipe(
         arguments: Words of the command line; None means those of this process.
 
     Raises:
-        SystemExit: With 2 after a `RecipeError`, whose message goes to stderr, 130 after Ctrl-C, 0 after `--help`.
+        SystemExit: With its `status` after a `RecipeError`, whose message goes to stderr, 130 after Ctrl-C, 0 after
+            `--help`, 1 if not all of the output could be written.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
     program = PROGRAM.get().format(name)
@@ -61,8 +63,9 @@ def run_recipe(
         main(parse(config_class, words, prog=program))
     except (RecipeError, MissingExtraError) as error:
         print(f"{speaker}: error: {error}", file=sys.stderr)
-        _end(2)
-        raise SystemExit(2) from error
+        status = getattr(error, "status", 2)
+        _end(status)
+        raise SystemExit(status) from error
     except KeyboardInterrupt as error:
         command = f"{program} {shlex.join(words)}".strip()
         resumes = hasattr(config_class, "training") or getattr(config_class, "resumes", False)
@@ -207,7 +210,7 @@ def parse(
     keys = {key.name: key for key in _keys(config_class)}
     groups = {name[: dot.start()] for name in keys for dot in re.finditer(r"\.", name)}
     if any(word in ("-h", "--help") for word in arguments):
-        show(_help(list(keys.values()), prog).removesuffix("\n"))
+        print(_help(list(keys.values()), prog).removesuffix("\n"))
         raise SystemExit(0)
     found = {name: copy.deepcopy(key.default) for name, key in keys.items() if key.default is not _REQUIRED}
     taking = {key.words: key.name for key in keys.values() if key.words}

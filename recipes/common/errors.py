@@ -23,7 +23,12 @@ class RecipeError(Exception):
 
     `recipes.common.config.run_recipe` prints it as one message without a traceback. Any other error is a bug and keeps
     its traceback.
+
+    Attributes:
+        status: The exit status of the command.
     """
+
+    status = 2
 
 
 class ConfigError(RecipeError, ValueError):

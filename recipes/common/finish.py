@@ -1,4 +1,4 @@
-"""How recipes end: the export, which is tried, results, model card, and pages that show the model and the run."""
+"""How recipes end: results, then the final steps: pictures, the export, which is tried, model card and pages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import keras
 import numpy as np
 
 import zoo
-from recipes.common.inspection_page import write_inspection
-from recipes.common.report import write_report
+from recipes.common.inspection_page import PAGE, write_inspection
+from recipes.common.report import REPORT, write_report
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.fitting import save_adapter
 
@@ -38,7 +38,9 @@ def finish(
     examples: Sequence[Any],
     test_is_validation: bool | None = None,
 ) -> dict[str, Any]:
-    """Writes the adapter, exports the model, tries the export, and writes results, model card, inspection and report.
+    """Writes the results, and then what may fail: pictures, adapter, export, model card, inspection and report.
+
+    The names of final steps that failed are in the results as `failed`.
 
     Args:
         run: The run folder.
@@ -56,18 +58,8 @@ def finish(
         The results.
 
     Raises:
-        RuntimeError: If the export gives other outputs than the task.
+        UnfinishedError: If a final step has failed.
     """
-    save_adapter(task, run)
-    if export is not None:
-        version = zoo.export.new_version(run.export)
-        # a server may wait for it: it appears when it has been tried
-        with zoo.storage.replace_folder(version, lambda old: False, "new version") as folder:
-            task.export(folder, **export, examples=examples)
-            try_export(folder, trial)
-            size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-        print(f"export: {version}")
-        results["export_megabytes"] = round(size / 1e6, 2)
     trained = sum(math.prod(weight.shape) for weight in task.trainable_weights)
     if trained < task.count_params():
         results["trained_parameters"] = trained
@@ -75,13 +67,60 @@ def finish(
         results["test_is_validation"] = test_is_validation
     if test_is_validation:
         print(TEST_IS_VALIDATION)
-    results["total_seconds"] = round(time.monotonic() - started, 1)
-    run.write_text("results.json", json.dumps(results, indent=2) + "\n")
-    run.write_text("model_card.md", str(model_card(run, recipe, task, results)))
-    write_inspection(run, task, examples)
-    print(f"report: {write_report(run, recipe, task, list(_flat(results)))}")
+
+    def write_results() -> None:
+        results["total_seconds"] = round(time.monotonic() - started, 1)
+        run.write_text("results.json", json.dumps(results, indent=2) + "\n")
+
+    def write_export() -> None:
+        results["export_megabytes"] = round(export_model(run, task, export, trial, examples) / 1e6, 2)
+
+    def write_card() -> None:
+        run.write_text("model_card.md", str(model_card(run, recipe, task, results)))
+
+    write_results()
+    steps = run.final_steps
+    steps.add("adapter", save_adapter, task, run)
+    if export is not None:
+        steps.add("export", write_export)
+    steps.add("model_card.md", write_card)
+    steps.add(PAGE, write_inspection, run, task, examples)
+    steps.add(REPORT, lambda: print(f"report: {write_report(run, recipe, task, list(_flat(results)))}"))
+    steps.run()
+    if steps.failed:
+        results["failed"] = list(steps.failed)
+    write_results()
     print(json.dumps(results, indent=2))
+    steps.raise_failed()
     return results
+
+
+def export_model(
+    run: RunFolder,
+    task: zoo.Task,
+    options: dict[str, Any],
+    trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
+    examples: Sequence[Any],
+) -> int:
+    """Exports the model as a new version and tries it; returns its size in bytes.
+
+    Args:
+        run: The run folder.
+        task: The trained task.
+        options: Arguments of `task.export`.
+        trial, examples: As for `finish`.
+
+    Raises:
+        RuntimeError: If the export gives other outputs than the task.
+    """
+    version = zoo.export.new_version(run.export)
+    # a server may wait for it: it appears when it has been tried
+    with zoo.storage.replace_folder(version, lambda old: False, "new version") as folder:
+        task.export(folder, **options, examples=examples)
+        try_export(folder, trial)
+        size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    print(f"export: {version}")
+    return size
 
 
 def try_export(folder: Path, trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]]) -> None:
@@ -195,7 +234,7 @@ def _use_of_export(run: RunFolder) -> str:
 import tensorflow as tf
 import tensorflow_text
 
-served = tf.saved_model.load("{folder.relative_to(run.path).as_posix()}")
+served = tf.saved_model.load({json.dumps(folder.relative_to(run.path).as_posix(), ensure_ascii=False)})
 served.serve({given})
 ```
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,24 +16,15 @@ _MOST_TOKENS, _MOST_WITH_GRADIENTS = 128, 32
 def write_inspection(run: RunFolder, task: zoo.Task, examples: Sequence[Any]) -> None:
     """Writes `inspect.html` of the first example that is short enough.
 
-    Without one, and where inspecting fails in any way, there is no page, and what is printed says why: a trained run is
-    worth more than its page.
+    Without one there is no page, and what is printed says so.
 
     Args:
         run: The run folder.
         task: The trained task.
         examples: Inputs of the task.
     """
-    try:
-        # one of an earlier run would pass for one of this run
-        (run.path / PAGE).unlink(missing_ok=True)
-        _write(run, task, examples)
-    except Exception as error:  # of any kind, for the same reason
-        text = " ".join(str(error).split())
-        print(f"{PAGE} is left out: {type(error).__name__}: {text}", file=sys.stderr)
-
-
-def _write(run: RunFolder, task: zoo.Task, examples: Sequence[Any]) -> None:
+    # one of an earlier run would pass for one of this run
+    (run.path / PAGE).unlink(missing_ok=True)
     for example in examples:
         try:
             row = task.row_of(example)

@@ -69,10 +69,10 @@ def write_report(run: RunFolder, recipe: str, task: zoo.Task, scores: Sequence[t
         "Pictures": _pictures(run.plots),
     }
     # long, and read when there is a question
-    folded = {
-        "Settings": f"<pre>{html.escape(run.config_yaml.read_text(encoding='utf-8'))}</pre>",
-        "Model card": _model_card((run.path / "model_card.md").read_text(encoding="utf-8")),
-    }
+    folded = {"Settings": f"<pre>{html.escape(run.config_yaml.read_text(encoding='utf-8'))}</pre>"}
+    card = run.path / "model_card.md"
+    if card.exists():
+        folded["Model card"] = _model_card(card.read_text(encoding="utf-8"))
     cards = [
         *(f'<section class="card"><h2>{name}</h2>\n{body}</section>' for name, body in sections.items() if body),
         *(

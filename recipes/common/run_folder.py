@@ -9,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import zoo
 from recipes.common import config as config_module
 from recipes.common.config_sources import dump_yaml
 from recipes.common.errors import ConfigError, RunFolderError, shown
+from recipes.common.final_steps import FinalSteps
 
 _CONFIG_FILE = "config.yaml"
 _RECIPE_FILE = "recipe.txt"
@@ -62,6 +64,11 @@ class StoredRun(NamedTuple):
     def config_yaml(self) -> Path:
         """The file that holds the config."""
         return self.path / _CONFIG_FILE
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has results, and no final step has failed."""
+        return self.results is not None and not self.results.get("failed")
 
 
 def find_run(path: str | os.PathLike) -> StoredRun | None:
@@ -163,7 +170,7 @@ def has_ended(folder: Path, config: Any) -> bool:
         print(f"{folder} belongs to a run with another config, and begins anew")
         zoo.storage.remove(folder)
         return False
-    return epochs == wanted and stored.results is not None
+    return epochs == wanted and stored.has_ended
 
 
 class RunFolder:
@@ -184,6 +191,7 @@ class RunFolder:
         config: The config of the run.
         resumed: True if the folder held the config of an earlier start of this run.
         start: The saved model that the run starts from; None until there is one, and for a new model.
+        final_steps: What `finish` does after the results.
 
     Raises:
         RunFolderError: Another process holds the folder, it belongs to a run with another config (the message lists
@@ -198,6 +206,7 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike, config: Any) -> None:
         self.path, self.config = Path(path), config
+        self.final_steps = FinalSteps(self.path)
         self.start: str | None = None
         self._lock = self._scratch = None
         if not zoo.distribution.is_first_process():
@@ -320,6 +329,24 @@ class RunFolder:
         zoo.storage.write_text_atomically(path, text)
         return path
 
+    def draw(self, name: str, plot: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        """Draws a picture once the results are written, see `FinalSteps`.
+
+        Args:
+            name: File name, in `plots`.
+            plot: The function that draws, with an argument `path`.
+            *arguments, **options: Its other arguments.
+
+        Example:
+
+        >>> run.draw("confusion.png", plot_confusion, truth, predicted, title="Test examples")
+        """
+
+        def step() -> None:
+            plot(*arguments, path=self.folder("plots") / name, **options)
+
+        self.final_steps.add(f"plots/{name}", step)
+
     def folder(self, name: str) -> Path:
         """Returns a sub-folder, created if it does not exist."""
         path = self.path / name
@@ -333,8 +360,8 @@ class RunFolder:
 
     @property
     def plots(self) -> Path:
-        """The folder of pictures."""
-        return self.folder("plots")
+        """The folder of pictures, which the first one makes."""
+        return self.path / "plots"
 
     @property
     def tokenizer(self) -> Path:

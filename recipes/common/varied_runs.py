@@ -147,8 +147,13 @@ class Run:
         with open(path, encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
 
+    def has_ended(self) -> bool:
+        """Returns whether it has results and no final step has failed, see `StoredRun`."""
+        run = find_run(self.config.run_folder)
+        return run is not None and run.has_ended
+
     def numbers(self) -> dict[str, float] | None:
-        """Returns the numbers among its results; None where no run with this config has ended."""
+        """Returns the numbers among its results; None where no run with this config has any."""
         run = find_run(self.config.run_folder)
         if run is None or run.results is None or changes(run.config_yaml, self.config, harmless=True):
             return None

@@ -16,6 +16,7 @@ from recipes.common.data.retrieval import retrieval_of_groups
 from recipes.common.data.text_groups import TextGroup
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.evaluation.embedding_scores import EmbeddingScores, similarity_baseline
+from recipes.common.run_folder import RunFolder
 from zoo.tokenizers import SentencePieceTokenizer
 
 pytestmark = pytest.mark.usefixtures("without_xla", "eagerly")
@@ -76,15 +77,17 @@ def test_scores_of_each_width(files, tmp_path):
     tokenizer = SentencePieceTokenizer.train(["0 plus 1", "2 plus 2"], vocabulary_size=12)
     backbone = zoo.preset_config("modern_encoder_tiny", vocabulary_size=12, num_layers=1, hidden_dim=64)
     task = zoo.TextEmbedder(zoo.Backbone.from_config(backbone), tokenizer, prompts=PROMPTS, width=16)
-    scores = EmbeddingScores(task, tmp_path, [16, 4])
+    run = RunFolder(tmp_path, config)
+    scores = EmbeddingScores(task, run, [16, 4])
     results = scores.of_pairs(pairs, 9.0) | scores.of_search(retrieval) | similarity_baseline(pairs, ["0 plus 1"])
     for width in ("", ", width 64", ", width 4"):
         assert {f"{name}{width}" for name in ("ndcg@10", "mrr@10", "recall@1", "spearman")} <= set(results)
     assert {"ndcg@10, TF-IDF", "spearman, TF-IDF"} <= set(results) and "mean_absolute_error" not in results
     assert (results["queries"], results["documents"], results["test_pairs"]) == (10, 10, 10)
     assert (results["queries_cut"], results["documents_cut"], results["test_texts_cut"]) == (0, 0, 0)
+    run.final_steps.run()
     for name in ("search", "widths", "agreement"):
-        assert (tmp_path / f"{name}.png").stat().st_size > 5000
+        assert (run.plots / f"{name}.png").stat().st_size > 5000
     # each column has its prompt, and vectors are cut and of length 1
     queries, documents = retrieval.columns()
     vectors = [task.embed(texts, prompt=name) for texts, name in ((queries, "query"), (documents, "document"))]
@@ -101,7 +104,8 @@ def test_texts_that_are_cut_are_counted(tmp_path, capsys):
     options = {"prompts": {"query": "0 plus 0 plus 0: ", "document": ""}, "truncate": True, "sequence_length": longest}
     task = zoo.TextEmbedder(zoo.Backbone.from_config(backbone), tokenizer, **options)
     groups = [("1 plus 1", "2 plus 2"), ("1", "0 plus 1 plus 2 plus 1 plus 2"), ("2", "0")]
-    results = EmbeddingScores(task, tmp_path).of_search(retrieval_of_groups(groups), baseline=False)
+    run = RunFolder(tmp_path, embed.EmbedConfig())
+    results = EmbeddingScores(task, run).of_search(retrieval_of_groups(groups), baseline=False)
     assert (results["queries_cut"], results["documents_cut"]) == (3, 1)
     assert "test: 3 of 3 queries (100.0%) are cut at" in capsys.readouterr().out
 

@@ -96,10 +96,10 @@ def test_a_page_that_cannot_be_written_costs_no_run(tiny_llama, folder, fault, m
     folder.write_text("inspect.html", "of the run before\n")
     if fault == "inspect_task":
         monkeypatch.setattr(zoo.inspect, "inspect_task", fail)
-    write_inspection(folder, tiny_llama, ["alpha"] if fault == "inspect_task" else [])
-    said = capsys.readouterr()
-    if fault == "inspect_task":
-        assert said.err == "inspect.html is left out: MemoryError: no room for gradients\n"
+    examples = ["alpha"] if fault == "inspect_task" else []
+    folder.final_steps.attempt("inspect.html", write_inspection, folder, tiny_llama, examples)
+    said = capsys.readouterr().err
+    assert said == ("warning: inspect.html failed: MemoryError: no room for gradients\n" if examples else "")
     # no page of an earlier run passes for one of this
     assert not (folder.path / "inspect.html").exists()
     assert "inspect.html" not in write_report(folder, "translate", tiny_llama, []).read_text()

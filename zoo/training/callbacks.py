@@ -89,11 +89,11 @@ class SampleOutputs(keras.callbacks.Callback):
             return
         _ = self.model  # With JAX, asking for the model brings its variables up to date.
         lines = list(self.make_samples())
-        if self.show:
-            print("\n" + "\n".join(lines))
         if self.directory is not None:
             with atomic_write(self.directory / f"epoch-{epoch + 1:04d}.txt") as path:
                 write_bytes(path, [f"{line}\n".encode() for line in lines])
+        if self.show:
+            print("\n" + "\n".join(lines))
 
 
 class StopOnNonFiniteLoss(keras.callbacks.Callback):

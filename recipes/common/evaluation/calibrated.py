@@ -62,5 +62,5 @@ def calibration_scores(
         series[f"temperature {task.temperature:.2f}{', fitted to these data' if is_fitted else ''}"] = calibrated
     if task.temperature != 1 and not is_fitted:
         scores["error"] = round(zoo.tasks.calibration.calibration_error(*calibrated), 4)
-    plot_reliability(series, run.plots / "reliability.png", "Test data")
+    run.draw("reliability.png", plot_reliability, series, title="Test data")
     return {"calibration": scores}

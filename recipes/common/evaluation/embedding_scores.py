@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from recipes.common.data.labelled_text import LabelledText, columns_of
 from recipes.common.data.retrieval import Retrieval
 from recipes.common.evaluation.label_metrics import label_scores
 from recipes.common.evaluation.search import curves_of, retrieval_scores, search, tfidf, tfidf_search
+from recipes.common.run_folder import RunFolder
 from recipes.common.training.windowed import count_cut
 
 # documents of a query whose recall is reported, and ranks that are drawn
@@ -25,18 +25,18 @@ class EmbeddingScores:
 
     Args:
         task: The embedder.
-        plots: Folder of the pictures.
+        run: The run folder, which gets the pictures.
         widths: Widths of vectors that are measured besides that of the embedder and the whole; none for that of the
             embedder alone.
 
     Example:
 
-    >>> EmbeddingScores(task, run.plots, [64]).of_search(retrieval)["ndcg@10, width 64"]
+    >>> EmbeddingScores(task, run, [64]).of_search(retrieval)["ndcg@10, width 64"]
     0.52
     """
 
-    def __init__(self, task: zoo.TextEmbedder, plots: Path, widths: Sequence[int] = ()) -> None:
-        self._task, self._plots = task, plots
+    def __init__(self, task: zoo.TextEmbedder, run: RunFolder, widths: Sequence[int] = ()) -> None:
+        self._task, self._run = task, run
         self._own = task.default_width or task.width
         others = sorted({*widths, task.width} - {self._own}, reverse=True) if widths else []
         self._widths = [self._own, *others]
@@ -82,11 +82,11 @@ class EmbeddingScores:
             results |= self._named(scores, width)
             curve[width] = scores["spearman"]
             if width == self._own:
-                plot_agreement(truth, cosines * highest, self._plots / "agreement.png", "Test pairs")
+                self._run.draw("agreement.png", plot_agreement, truth, cosines * highest, title="Test pairs")
         if len(curve) > 1 and None not in curve.values():
             labels = {"x_label": "width", "y_label": "Spearman correlation", "title": "First entries of the vectors"}
             points = (sorted(curve), [curve[width] for width in sorted(curve)])
-            zoo.inspect.plot_curves({"test pairs": points}, self._plots / "widths.png", **labels)
+            self._run.draw("widths.png", zoo.inspect.plot_curves, {"test pairs": points}, **labels)
         return results
 
     def of_search(self, retrieval: Retrieval, *, baseline: bool = True) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class EmbeddingScores:
                 # texts without words, for example
                 print(f"TF-IDF is left out: {error}")
         labels = {"x_label": "rank", "y_label": "nDCG up to this rank", "title": "Search, test queries"}
-        zoo.inspect.plot_curves(curves, self._plots / "search.png", **labels)
+        self._run.draw("search.png", zoo.inspect.plot_curves, curves, **labels)
         return results
 
 

@@ -38,7 +38,7 @@ def reply_scores(
         [last_words(preference) for preference in test], before, after, *zip(*pairs, strict=True), strict=True
     )
     lines = ["prompt\tbefore\tafter\tchosen\trejected", *("\t".join(map(_one_line, row)) for row in columns)]
-    run.write_text("samples/test.tsv", "\n".join(lines) + "\n")
+    run.final_steps.add("samples/test.tsv", run.write_text, "samples/test.tsv", "\n".join(lines) + "\n")
     return {
         "test_nearer_to_chosen_before": round(win_rate(scores[0], np.zeros(len(test))), 4),
         "test_nearer_to_chosen": round(win_rate(scores[1], np.zeros(len(test))), 4),
@@ -71,10 +71,10 @@ def draw(run: RunFolder, history: dict[str, list[float]], margins: np.ndarray) -
     epochs = range(1, len(history["loss"]) + 1)
     for name, label in (("reward_margin", "margin of rewards"), ("reward_accuracy", "accuracy of rewards")):
         series = {part: (epochs, history[f"{key}{name}"]) for part, key in (("training", ""), ("validation", "val_"))}
-        zoo.inspect.plot_curves(
-            series, run.plots / f"{name}.png", x_label="epoch", y_label=label, title="Chosen over rejected"
-        )
-    plot_histogram(margins, run.plots / "test_margins.png", "margin of rewards, chosen over rejected", "Test pairs")
+        labels = {"x_label": "epoch", "y_label": label, "title": "Chosen over rejected"}
+        run.draw(f"{name}.png", zoo.inspect.plot_curves, series, **labels)
+    labels = {"x_label": "margin of rewards, chosen over rejected", "title": "Test pairs"}
+    run.draw("test_margins.png", plot_histogram, margins, **labels)
 
 
 def closeness(outputs: Sequence[str], wanted: Sequence[str], others: Sequence[str]) -> list[float]:

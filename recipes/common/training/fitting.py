@@ -150,7 +150,7 @@ def _choose_devices(training: TrainingConfig) -> None:
         zoo.distribution.use(training.distribution)
     if not zoo.distribution.is_first_process():
         # what it says is what the first one says
-        sys.stdout = open(os.devnull, "w")
+        sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")
 
 
 def _require_mirrored(training: TrainingConfig) -> None:
@@ -272,7 +272,7 @@ def train(
         print(_where_it_goes_on(state.initial_epoch, config.epochs))
     others: list[keras.callbacks.Callback] = [zoo.training.Throughput()] if throughput else []
     if samples is not None:
-        others.append(zoo.training.SampleOutputs(lambda: _samples_alone(model, samples), run.folder("samples")))
+        others.append(_Samples(run, lambda: _samples_alone(model, samples)))
     # which see in the logs what those before them have added
     others += [callback for callback in own if callback not in stateful]
     print(describe_step(config.is_compiled) + _devices())
@@ -304,14 +304,26 @@ def train(
     task = model if task is None else task
     task.save_to_preset(run.path / "model")
     epochs = range(1, len(history.history["loss"]) + 1)
-    zoo.inspect.plot_curves(
+    run.draw(
+        "loss.png",
+        zoo.inspect.plot_curves,
         {label: (epochs, history.history[key]) for label, key in curves.items()},
-        run.plots / "loss.png",
         x_label="epoch",
         y_label="loss",
         title="Training",
     )
     return state.seconds
+
+
+class _Samples(zoo.training.SampleOutputs):
+    """Samples that may fail without the training."""
+
+    def __init__(self, run: RunFolder, make_samples: Callable[[], Iterable[str]]) -> None:
+        super().__init__(make_samples, run.folder("samples"))
+        self._run = run
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._run.final_steps.attempt("samples", super().on_epoch_end, epoch, logs)
 
 
 def _devices() -> str:

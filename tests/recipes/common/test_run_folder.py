@@ -133,7 +133,7 @@ def test_a_killed_process_leaves_no_lock(tmp_path):
 
 def test_paths_and_texts(tmp_path):
     with RunFolder(tmp_path, Config()) as run:
-        assert run.folder("checkpoints").is_dir() and run.plots.is_dir()
+        assert run.folder("checkpoints").is_dir()
         assert not run.export.exists() and not run.tokenizer.exists()
         assert run.write_text("samples/new/epoch_1.txt", "a\n").read_text() == "a\n"
 

@@ -9,10 +9,10 @@ from recipes.common.evaluation import calibrated
 from zoo.tasks.calibration import fit_temperature
 
 
-def test_error_on_the_data_that_the_temperature_was_fitted_to(tmp_path, monkeypatch):
+def test_error_on_the_data_that_the_temperature_was_fitted_to():
     drawn = []
-    monkeypatch.setattr(calibrated, "plot_reliability", lambda series, *arguments: drawn.append(list(series)))
-    task, run = SimpleNamespace(temperature=2.0), SimpleNamespace(plots=tmp_path)
+    task = SimpleNamespace(temperature=2.0)
+    run = SimpleNamespace(draw=lambda name, plot, series, **options: drawn.append(list(series)))
     # logits 2 log 3, 0
     probabilities, labels = np.array([[0.75, 0.25]] * 4), np.array([0, 0, 0, 1])
     scores = calibrated.calibration_scores(run, task, probabilities, labels, is_fitted=False)["calibration"]
