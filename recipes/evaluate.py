@@ -104,6 +104,8 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
     unread = [part for part in ("train", "validation", "test") if part in config.data and part != config.split]
     if unread:
         raise ConfigError(f"data.{unread[0]} is not read with split {config.split!r}")
+    with errors_of("output"):
+        Path(config.output).mkdir(parents=True, exist_ok=True)
     subjects = find_subjects(config.models)
     recipe = recipe_of(config, subjects)
     evaluations: dict[str, Evaluation] = {}
@@ -248,7 +250,6 @@ def score(
     }
     folder, text = Path(config.output), table(scores, comparisons)
     with errors_of("output"):
-        folder.mkdir(parents=True, exist_ok=True)
         zoo.storage.write_text_atomically(folder / "results.json", json.dumps(results, indent=2) + "\n")
         zoo.storage.write_text_atomically(folder / "table.md", text)
         rows = predictions(evaluations)

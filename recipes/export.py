@@ -20,6 +20,7 @@ import keras
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
+from recipes.common.output_file import check_place
 from recipes.common.saved_models import TASKS, load_task
 
 
@@ -72,6 +73,7 @@ def main(config: ExportConfig) -> Path:
             raise ConfigError(f"format: {error}") from error
     with errors_of("version"):
         folder = zoo.export.new_version(config.output, config.version)
+    check_place(folder, "output", saved_model=config.format == zoo.export.SAVED_MODEL)
     task = load_task(config.model, config.task)
     choices = {name: getattr(config, name) for name in ("format", "weights", "strings", "examples")}
     with errors_of("options"):

@@ -74,6 +74,9 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     """
     if config.names and len(config.names) != len(config.models):
         raise ConfigError(f"names must be as many as models ({len(config.models)}), got {len(config.names)}")
+    folder = Path(config.run_folder)
+    with errors_of("run_folder"):
+        folder.mkdir(parents=True, exist_ok=True)
     folders = dict(zip(config.names or config.models, config.models, strict=True)) or train_small_models(config)
     test, _ = open_part(config.data, "test", PARALLEL, read_pairs, "raise")
     if test is None:
@@ -82,9 +85,6 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     reports = {}
     for name, folder in folders.items():
         reports[name] = measure(load_task(folder, "Seq2SeqLM"), pairs, config.batch_size, config.bucket)
-    folder = Path(config.run_folder)
-    with errors_of("run_folder"):
-        folder.mkdir(parents=True, exist_ok=True)
     table = make_table(reports)
     zoo.storage.write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
     zoo.storage.write_text_atomically(folder / "exposure_bias.md", table)

@@ -67,7 +67,7 @@ class Contestant:
         if python != sys.executable:
             # its own packages, and this one
             environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         self._process = subprocess.Popen(
             [python, "-m", "recipes.benchmark.contestant", spec],
             stdin=subprocess.PIPE,

@@ -137,7 +137,7 @@ def make_load(path: str, dtype: str, timing: str) -> Callable[[], Any]:
     def load() -> None:
         start = time.perf_counter()
         kept.append(zoo.Backbone.from_preset(path, dtype=keras.DTypePolicy(dtype)))
-        Path(timing).write_text(str(time.perf_counter() - start))
+        Path(timing).write_text(str(time.perf_counter() - start), encoding="ascii")
 
     return load
 

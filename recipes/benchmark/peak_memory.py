@@ -61,7 +61,7 @@ def measure(work: Callable[[], object]) -> int:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         work()
         return unit * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak counts from here on
     before = _status_of_memory(status)["VmRSS"]
     work()
     return max(0, _status_of_memory(status)["VmHWM"] - before)
@@ -79,7 +79,11 @@ def peak_resident_bytes() -> int:
 
 
 def _status_of_memory(status: Path) -> dict[str, int]:
-    lines = (line.split() for line in status.read_text().splitlines() if line.startswith("Vm"))
+    lines = (
+        line.split()
+        for line in status.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.startswith("Vm")
+    )
     return {words[0].rstrip(":"): 1024 * int(words[1]) for words in lines}
 
 

@@ -130,7 +130,7 @@ def _transformers(python: str, directory: Path) -> Iterator[tuple[str, subproces
 
 @contextlib.contextmanager
 def _running(command: list[str], address: str, path: str) -> Iterator[tuple[str, subprocess.Popen]]:
-    with tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"})
         try:
             ends = time.monotonic() + 600

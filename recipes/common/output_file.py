@@ -1,11 +1,32 @@
-"""The file that a command writes at its end, checked at its beginning."""
+"""What a command writes at its end, checked at its beginning."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import zoo
 from recipes.common.errors import ConfigError, errors_of, shown
+
+
+def check_place(path: str | os.PathLike[str], key: str, *, saved_model: bool = False) -> None:
+    """Checks a path by `zoo.storage.check_path`, before the work whose result it is to hold.
+
+    Args:
+        path, saved_model: See there.
+        key: The key that names it.
+
+    Raises:
+        ConfigError: If nothing can be written there, or read again.
+
+    Example:
+
+    >>> check_place("models/dates", "output", saved_model=True)
+    """
+    try:
+        zoo.storage.check_path(path, key, saved_model=saved_model)
+    except ValueError as error:
+        raise ConfigError(str(error).removesuffix(".")) from error
 
 
 def check_output_file(path: str, suffix: str = "") -> None:
@@ -25,6 +46,7 @@ def check_output_file(path: str, suffix: str = "") -> None:
     file = Path(path)
     if not file.name.endswith(suffix):
         raise ConfigError(f"output must end with {suffix}, got {shown(path, 200)}")
+    check_place(file, "output")
     with errors_of("output"):  # a name that is too long, a folder that may not be looked into
         is_folder = file.is_dir()
         folder = next(parent for parent in Path(os.path.abspath(file)).parents if parent.exists())

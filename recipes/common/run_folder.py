@@ -20,6 +20,7 @@ from recipes.common import config as config_module
 from recipes.common.config_sources import dump_yaml
 from recipes.common.errors import ConfigError, RunFolderError, shown
 from recipes.common.final_steps import FinalSteps
+from recipes.common.output_file import check_place
 
 _CONFIG_FILE = "config.yaml"
 _RECIPE_FILE = "recipe.txt"
@@ -194,6 +195,7 @@ class RunFolder:
         final_steps: What `finish` does after the results.
 
     Raises:
+        ConfigError: The path is too long.
         RunFolderError: Another process holds the folder, it belongs to a run with another config (the message lists
             the keys that differ) or has been trained for more epochs than the config asks for, its checkpoints were
             removed, its config cannot be read, it holds files but no config, or it cannot be made.
@@ -213,6 +215,7 @@ class RunFolder:
             zoo.distribution.wait_for_all("run folder")
             self._follow()
             return
+        check_place(self.path, "run_folder")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except FileExistsError as error:

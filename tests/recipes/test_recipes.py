@@ -47,6 +47,8 @@ DECODER = [
 ]
 
 
+# what a file system takes as a name, and patterns, addresses, shells and Markdown take for something else
+UNUSUAL = "~-* ?%20#{a,b}]\n$HOME;'\"|:ü語\U0001f642 "
 SUFFIXES = {
     **dict.fromkeys(("classify", "embed", "translate"), "tsv"),
     **dict.fromkeys(("answer", "finetune", "summarize"), "jsonl"),
@@ -219,7 +221,8 @@ def finished(tmp_path_factory):
 
     def finish(recipe):
         if recipe not in runs:
-            folder, states = tmp_path_factory.mktemp(recipe), []
+            folder, states = tmp_path_factory.mktemp(recipe) / UNUSUAL, []
+            folder.mkdir()
 
             class RecordedState(zoo.training.TrainingState):
                 def __init__(self, *arguments, **options):

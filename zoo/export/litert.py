@@ -7,6 +7,7 @@ from pathlib import Path
 from zoo.export.endpoint import Endpoint
 from zoo.export.formats import refuse
 from zoo.export.graphs import named_function
+from zoo.storage import check_path
 
 MODEL_FILE = "model.tflite"
 
@@ -29,6 +30,7 @@ def write_files(folder: Path, endpoints: Mapping[str, Endpoint], weights: str) -
     module.functions = signatures
     module.held = [function.get_concrete_function().variables for function in signatures.values()]
     with tempfile.TemporaryDirectory() as place:
+        check_path(place, "TMPDIR", saved_model=True)
         tf.saved_model.save(module, place, signatures=signatures)
         converter = tf.lite.TFLiteConverter.from_saved_model(place, signature_keys=list(signatures))
         # those of the runtime alone: others need a library that its package does not have

@@ -13,6 +13,7 @@ from zoo.export.formats import require_format
 from zoo.export.graphs import graph_function, named_outputs, specs_of
 from zoo.export.requests import WARMUP_FILE, Request, write_warmup
 from zoo.export.serving_versions import describe_operations, operations_of
+from zoo.storage import check_path
 
 CARD_FILE = "model_card.md"
 
@@ -49,7 +50,8 @@ def write_saved_model(
         requests: Requests with real inputs.
 
     Raises:
-        ValueError: If the backend is not TensorFlow, or an endpoint does not return the tensors that it names.
+        ValueError: If the backend is not TensorFlow, an endpoint does not return the tensors that it names, or
+            TensorFlow cannot load a SavedModel from the path (`zoo.storage.check_path`).
         FileExistsError: If the directory exists and does not hold an export.
 
     Example:
@@ -57,6 +59,7 @@ def write_saved_model(
     >>> write_saved_model("exported", model.endpoints(), variables=model.variables)
     """
     require_format("tf_saved_model")
+    check_path(directory, "directory", saved_model=True)
     import tensorflow as tf
 
     module = tf.Module()

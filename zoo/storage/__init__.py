@@ -7,6 +7,7 @@ from zoo.storage.folders import read_one_version, replace_folder
 from zoo.storage.h5 import H5Weights, open_h5
 from zoo.storage.hub import HubError, fetch, push
 from zoo.storage.json_files import parse_json, read_bytes, read_json
+from zoo.storage.paths import check_path
 from zoo.storage.preset import Preset, open_preset, write_preset
 from zoo.storage.preset_format import PresetDescription, read_description
 from zoo.storage.readers import Reader, find_reader, register_reader
@@ -44,6 +45,7 @@ __all__ = [
     "PresetDescription",
     "TensorFiles",
     "atomic_write",
+    "check_path",
     "average_weights",
     "dtype_name",
     "HubError",

@@ -130,7 +130,7 @@ def limit(path: str) -> None:
 
         seconds = most_seconds(path)
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-        with open("/proc/self/statm") as file:
+        with open("/proc/self/statm", encoding="ascii") as file:
             most = int(file.read().split()[0]) * resource.getpagesize()
         most += _MEMORY + _MEMORY_PER_BYTE * os.path.getsize(path)
         resource.setrlimit(resource.RLIMIT_AS, (most, most))

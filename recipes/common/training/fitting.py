@@ -16,6 +16,7 @@ import zoo
 from recipes.common.config import setting
 from recipes.common.data.data_sets import check_file_keys
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of, shown
+from recipes.common.output_file import check_place
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.callbacks import check_callbacks, make_callbacks
 from recipes.common.training.models import check_model
@@ -120,6 +121,8 @@ def prepare(config: Any) -> None:
             f"export must be false with the backend {keras.backend.backend()}: the saved model can be exported "
             "with the backend tensorflow afterwards (python -m recipes.export)"
         )
+    # the rest of a run may be where no SavedModel can be
+    check_place(config.run_folder, "run_folder", saved_model=config.export)
     # before anything is computed: processes that train together find each other first
     _choose_devices(training)
     check_optimizer(training, type(config)().training)

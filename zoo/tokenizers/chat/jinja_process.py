@@ -87,7 +87,7 @@ def limit() -> None:
     except ImportError:  # of Unix alone
         return
     limits = {"CPU": SECONDS, "CORE": 0, "FSIZE": 0, "NPROC": 0}
-    with contextlib.suppress(OSError), open("/proc/self/statm") as file:
+    with contextlib.suppress(OSError), open("/proc/self/statm", encoding="ascii") as file:
         limits["AS"] = int(file.read().split()[0]) * resource.getpagesize() + _MEMORY
     for name, most in limits.items():
         # Linux has all of these; where a lower limit is set, that one holds
