@@ -26,6 +26,7 @@ from recipes.common.corpus.exported_model import bind, describe_endpoint, export
 from recipes.common.corpus.output_folder import compare, compare_files, locked, planned, tidy
 from recipes.common.corpus.sources import USUAL_SPLIT, find_parts, require_read, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError
+from recipes.common.output_file import check_place
 from recipes.common.processes import threads_each
 
 _INDEX_FILE = "results.json"
@@ -96,6 +97,7 @@ def main(config: ApplyConfig) -> dict[str, Any]:
     if OUTPUT in (config.keep or ()):
         raise ConfigError(f"keep must not hold {OUTPUT!r}, the key of the model's output")
     model = export_folder(config.model).absolute()
+    check_place(model, "model", saved_model=True)
     application = Application(
         str(model),
         _fingerprint(model),

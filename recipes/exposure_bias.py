@@ -83,8 +83,8 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
         raise DataError(f"{' '.join(config.data)} has no test set")
     pairs = [pair for pair, _ in zip(test, range(config.most_texts), strict=False)]
     reports = {}
-    for name, folder in folders.items():
-        reports[name] = measure(load_task(folder, "Seq2SeqLM"), pairs, config.batch_size, config.bucket)
+    for name, path in folders.items():
+        reports[name] = measure(load_task(path, "Seq2SeqLM"), pairs, config.batch_size, config.bucket)
     table = make_table(reports)
     zoo.storage.write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
     zoo.storage.write_text_atomically(folder / "exposure_bias.md", table)

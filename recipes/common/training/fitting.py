@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import re
 import sys
@@ -275,7 +276,10 @@ def train(
         print(_where_it_goes_on(state.initial_epoch, config.epochs))
     others: list[keras.callbacks.Callback] = [zoo.training.Throughput()] if throughput else []
     if samples is not None:
-        others.append(_Samples(run, lambda: _samples_alone(model, samples)))
+        outputs = zoo.training.SampleOutputs(lambda: _samples_alone(model, samples), run.folder("samples"))
+        # they may fail without the training
+        outputs.on_epoch_end = functools.partial(run.final_steps.attempt, "samples", outputs.on_epoch_end)
+        others.append(outputs)
     # which see in the logs what those before them have added
     others += [callback for callback in own if callback not in stateful]
     print(describe_step(config.is_compiled) + _devices())
@@ -316,17 +320,6 @@ def train(
         title="Training",
     )
     return state.seconds
-
-
-class _Samples(zoo.training.SampleOutputs):
-    """Samples that may fail without the training."""
-
-    def __init__(self, run: RunFolder, make_samples: Callable[[], Iterable[str]]) -> None:
-        super().__init__(make_samples, run.folder("samples"))
-        self._run = run
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._run.final_steps.attempt("samples", super().on_epoch_end, epoch, logs)
 
 
 def _devices() -> str:
