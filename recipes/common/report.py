@@ -43,6 +43,7 @@ svg text { fill: var(--faint); font-size: 12px; }
 .validation { stroke: var(--problem); stroke-dasharray: 6 4; }
 .scroll th { overflow-wrap: normal; }
 .scroll td { overflow-wrap: anywhere; min-inline-size: 6rem; }
+.model-card :is(p, li, td) { unicode-bidi: plaintext; text-align: start; }
 pre { overflow-x: auto; white-space: pre-wrap; overflow-wrap: anywhere; margin: 0; font-size: 0.875rem; }
 .model-card { overflow-wrap: anywhere; }
 .model-card pre, .model-card table { margin-block-end: 0.75rem; }
@@ -88,7 +89,8 @@ def write_report(run: RunFolder, recipe: str, task: zoo.Task, scores: Sequence[t
 
 def _table(rows: Sequence[tuple[str, Any]]) -> str:
     lines = (
-        f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>' for name, value in rows
+        f'<tr><th scope="row" dir="auto">{html.escape(name)}</th><td dir="auto">{html.escape(str(value))}</td></tr>'
+        for name, value in rows
     )
     return (
         '<div class="scroll" role="region" aria-label="Scores" tabindex="0"><table><thead><tr><th scope="col">measure'
@@ -197,15 +199,18 @@ def _samples(folder: Path) -> str:
             more = f'<p class="hint">{len(rows):,} rows, of which the first {_MOST_SAMPLES} are shown</p>'
             parts.append(heading + _rows(path.name, names, rows[:_MOST_SAMPLES]) + more * (len(rows) > _MOST_SAMPLES))
         else:
-            shown = "\n".join([*lines[:_MOST_SAMPLES], *["…"] * (len(lines) > _MOST_SAMPLES)])
-            parts.append(f"{heading}<pre>{html.escape(shown)}</pre>")
+            shown = [*lines[:_MOST_SAMPLES], *["…"] * (len(lines) > _MOST_SAMPLES)]
+            # each line has its own direction
+            body = "".join(f'<div dir="auto">{html.escape(line) or "<br>"}</div>' for line in shown)
+            parts.append(f"{heading}<pre>{body}</pre>")
     return "".join(parts)
 
 
 def _rows(label: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table below the names of its columns."""
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
-    body = "".join(f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    lines = ("".join(f'<td dir="auto">{html.escape(cell)}</td>' for cell in row) for row in rows)
+    body = "".join(f"<tr>{cells}</tr>" for cells in lines)
     return (
         f'<div class="scroll" role="region" aria-label="{html.escape(label)}" tabindex="0"><table><thead><tr>{head}'
         f"</tr></thead><tbody>{body}</tbody></table></div>"

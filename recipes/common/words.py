@@ -8,6 +8,20 @@ import unicodedata
 import zoo
 
 
+def language_code(language: str | None) -> str | None:
+    """Returns the code of a language without script and region, in small letters.
+
+    Args:
+        language: The code, for example "pt-BR"; None for an unknown language.
+
+    Example:
+
+    >>> language_code("zh_Hant")
+    'zh'
+    """
+    return None if language is None else language.lower().replace("_", "-").split("-")[0]
+
+
 def folded_words(text: str) -> list[str]:
     """Returns the words of a text as they are compared: letters and digits alone, without case, composed (NFC).
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recipes.common.words import counted_words
+from recipes.common.words import counted_words, language_code
 
 # what the evaluation of MLQA leaves out; in Arabic wherever these letters stand
 _ARTICLES = {
@@ -44,7 +44,7 @@ def normalized(text: str, language: str = "en") -> str:
     # composed, as texts of one alphabet may be written in two ways
     lower = unicodedata.normalize("NFC", text.lower())
     kept = "".join(character for character in lower if not _is_punctuation(character))
-    articles = _ARTICLES.get(language.lower().replace("_", "-").split("-")[0])
+    articles = _ARTICLES.get(language_code(language) or "")
     return " ".join(counted_words(kept if articles is None else re.sub(articles, " ", kept)))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recipes.common.evaluation.text_metrics import check_texts
-from recipes.common.words import folded_words
+from recipes.common.words import folded_words, language_code
 
 NAMES = ("rouge1", "rouge2", "rougeL")
 
@@ -55,7 +55,7 @@ def rouge_signature(language: str | None = None) -> str:
     >>> rouge_signature("en")
     'case:folded|tok:unicode|stem:porter|refs:best|rouge-score:0.1.2'
     """
-    stem = "porter" if _is_english(language) else "none"
+    stem = "porter" if language_code(language) == "en" else "none"
     return f"case:folded|tok:unicode|stem:{stem}|refs:best|rouge-score:{importlib.metadata.version('rouge-score')}"
 
 
@@ -75,7 +75,7 @@ def rouge_of_each(
     from rouge_score.rouge_scorer import RougeScorer
 
     check_texts(hypotheses, references)
-    scorer = RougeScorer(NAMES, tokenizer=_Words(_is_english(language)))
+    scorer = RougeScorer(NAMES, tokenizer=_Words(stems=language_code(language) == "en"))
     pairs = zip(hypotheses, references, strict=True)
     scores = [scorer.score_multi(several, hypothesis) for hypothesis, several in pairs]
     return {name: [100 * each[name].fmeasure for each in scores] for name in NAMES}
@@ -92,7 +92,3 @@ class _Words:
     def tokenize(self, text: str) -> list[str]:
         words = folded_words(text)
         return words if self._stem is None else [self._stem(word) if len(word) > 3 else word for word in words]
-
-
-def _is_english(language: str | None) -> bool:
-    return language is not None and language.lower().replace("_", "-").split("-")[0] == "en"

@@ -14,6 +14,7 @@ import zoo
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.significance import Measure
 from recipes.common.evaluation.text_metrics import check_texts, exact_match
+from recipes.common.words import language_code
 
 Tokenization = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "spm", "flores101", "flores200", "none"]
 
@@ -58,13 +59,9 @@ def bleu_tokenization(references: Sequence[str], language: str | None = None) ->
     >>> bleu_tokenization(["我住在北京。"]), bleu_tokenization(["Я живу в Москве."])
     ('zh', '13a')
     """
-    code = _language_by_script("".join(references)) if language is None else _code(language)
+    code = language_code(language) or _language_by_script("".join(references))
     tokenization = _TOKENIZATIONS.get(code, "13a")
     return tokenization if _problem(tokenization) is None else "char"
-
-
-def _code(language: str) -> str:
-    return language.lower().replace("_", "-").split("-")[0]
 
 
 def _language_by_script(text: str) -> str:
@@ -179,7 +176,7 @@ def has_moses_tokens(language: str) -> bool:
     Args:
         language: Its code.
     """
-    return _TOKENIZATIONS.get(_code(language), "ko-mecab") == "ko-mecab"
+    return _TOKENIZATIONS.get(language_code(language) or "", "ko-mecab") == "ko-mecab"
 
 
 def moses_metric() -> Any:

@@ -1,6 +1,6 @@
 // Models that find parts of a text: entities, labels of words, answers, replaced tokens.
 
-import { labelled, make, shown, table, textArea } from "./elements.js";
+import { isolated, labelled, make, shown, table, textArea } from "./elements.js";
 import { markedText } from "./marked.js";
 import { inputFields } from "./predicting.js";
 import { predict } from "./server.js";
@@ -50,7 +50,7 @@ export function answerView(model, signatures) {
     const rows = [[answer || "no answer", shown(found.scores[0])], ["no answer in the text", shown(found.no_answer[0])]];
     place.replaceChildren(
       markedText(asked.contexts[0], spans), table("Answer", ["Answer", "Probability"], answer ? rows : rows.slice(1)));
-    return answer ? `Answer: ${answer}` : "There is no answer in the text.";
+    return answer ? `Answer: ${isolated(answer)}` : "There is no answer in the text.";
   };
   return makeView({ parts, name: "Answer", run });
 }

@@ -1,6 +1,6 @@
 // Models that answer with labels, numbers or vectors.
 
-import { bar, choiceOf, labelled, make, shown, table, textArea } from "./elements.js";
+import { bar, choiceOf, isolated, labelled, make, shown, table, textArea } from "./elements.js";
 import { predict } from "./server.js";
 import { makeView } from "./view.js";
 
@@ -26,14 +26,14 @@ export function classifyView(model, signatures) {
     if (answer.values) {
       const rows = labels.map((label, index) => [label, shown(answer.values[0][index])]);
       place.replaceChildren(table("Predicted numbers", ["Name", "Number"], rows));
-      return rows.map((row) => row.join(" ")).join(", ");
+      return rows.map(([label, number]) => `${isolated(label)} ${number}`).join(", ");
     }
     const isChosen = (label, index) => (answer.has_label ? answer.has_label[0][index] : label === answer.label[0]);
     const rows = labels.map((label, index) => ({ label, share: answer.probabilities[0][index], chosen: isChosen(label, index) }));
     rows.sort((one, other) => other.share - one.share);
     const cells = rows.map(({ label, share, chosen }) => [label, shown(share), bar(share), chosen ? "✓ yes" : "no"]);
     place.replaceChildren(table("Labels", ["Label", "Probability", "Bar", "Chosen"], cells));
-    const chosen = rows.filter((row) => row.chosen).map((row) => `${row.label}, ${shown(row.share)}`);
+    const chosen = rows.filter((row) => row.chosen).map((row) => `${isolated(row.label)}, ${shown(row.share)}`);
     return chosen.length ? `Chosen: ${chosen.join("; ")}.` : "No label is chosen.";
   };
   return makeView({ parts, name: "Classify", run });
@@ -70,7 +70,7 @@ export function fillView(model, signatures) {
     const tables = tokens[0].map((some, mask) => table(`Mask ${mask + 1}`, ["Token", "Probability", "Bar"],
       some.map((token, index) => [token, shown(probabilities[0][mask][index]), bar(probabilities[0][mask][index])])));
     place.replaceChildren(...tables);
-    return tokens[0].map((some, mask) => `Mask ${mask + 1}: ${some[0]}.`).join(" ") || "There is no mask in the text.";
+    return tokens[0].map((some, mask) => `Mask ${mask + 1}: ${isolated(some[0])}.`).join(" ") || "There is no mask in the text.";
   };
   return makeView({ parts: [labelled("Text", text, hint)], name: "Fill", run });
 }

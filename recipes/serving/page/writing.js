@@ -1,7 +1,7 @@
 // Language models: texts that go on, and conversations, shown as they are written.
 
 import { announcePiece } from "./announcer.js";
-import { labelled, make, textArea } from "./elements.js";
+import { isolated, labelled, make, textArea } from "./elements.js";
 import { events, post, predict } from "./server.js";
 import { makeSettings } from "./settings.js";
 import { makeView, stop } from "./view.js";
@@ -106,7 +106,7 @@ export function textToTextView(model, signatures) {
       texts = [answer.texts[0]].flat();
     }
     place.replaceChildren(...texts.map((text) => make("p", { class: "text written", dir: "auto" }, text)));
-    return texts.length > 1 ? `${texts.length} texts: ${texts.join("; ")}` : texts[0] ? `Written: ${texts[0]}` : "The text is empty.";
+    return texts.length > 1 ? `${texts.length} texts: ${texts.map(isolated).join("; ")}` : texts[0] ? `Written: ${isolated(texts[0])}` : "The text is empty.";
   };
   const parts = [labelled("Text", source), ...(signatures.generate ? [settings] : [])];
   return makeView({ parts, name: "Write", run });

@@ -583,3 +583,28 @@ def test_modules_are_put_in_order():
     assert code.index("function make(") < code.index("function heatMap(") < code.index("function start(")
     names = re.findall(r"^(?:async )?(?:function|const|let) (\w+)", code, re.MULTILINE)
     assert len(names) == len(set(names))
+
+
+# Where parts of a page stand: the left edge of each text in an element, in the order of the text.
+EDGES = """element => {
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT), edges = [];
+  while (walker.nextNode()) {
+    const range = document.createRange();
+    range.selectNodeContents(walker.currentNode);
+    edges.push(range.getBoundingClientRect().left);
+  }
+  return edges;
+}"""
+
+
+def test_texts_from_right_to_left(open_page):
+    """Names read from right to left, and each stays beside its own number."""
+    arabic = ("ذهب", " الولد", " إلى", " المدرسة", "!")
+    page = open_page(make_inspection(tokens=arabic, source=None), "#view=matrix")
+    row = page.locator("tbody tr").nth(3)
+    assert row.locator("th").evaluate("cell => getComputedStyle(cell).direction") == "rtl"
+    edges = row.locator("td").evaluate(EDGES)
+    assert len(edges) >= 4 and edges == sorted(edges)
+    page.get_by_role("radio", name="Gradients").check()
+    strokes = [part.bounding_box()["x"] for part in page.locator(".stroke").all()]
+    assert len(strokes) == 5 and strokes == sorted(strokes, reverse=True)

@@ -1,6 +1,6 @@
 // What the model predicts, what it would have predicted after each layer, and what that depends on.
 
-import { bar, make, shown, table } from "./elements.js";
+import { bar, directionOf, isolated, make, namedNumbers, shown, table } from "./elements.js";
 import { distinct, largest, visible } from "./heat.js";
 
 /** Returns what the layers of a reading are called, the embeddings first. */
@@ -15,7 +15,7 @@ export function rowNames({ rows, places }, tokens) {
   return rows.map((name, row) => name === tokens[places[row]] ? all[places[row]] : own[row]);
 }
 
-/** Returns a text over a bar; without a bar for a share of null. More classes say how it looks. */
+/** Returns a text, or a part of a page, over a bar; without a bar for a share of null. More classes say how it looks. */
 function cell(share, text, title = null, look = "") {
   return make("span", { class: `number ${look}`, title }, ...(share === null ? [] : [bar(share)]), make("bdi", {}, text));
 }
@@ -23,7 +23,7 @@ function cell(share, text, title = null, look = "") {
 /** Returns the table of predictions read from a layer: the target with its probability, and the top choices. */
 export function predictionsTable(decisions, layer) {
   const hasTargets = decisions.targets.some((target) => target !== null);
-  const named = (name, share, look) => cell(decisions.areValues ? null : share, `${visible(name)}: ${shown(share)}`, null, look);
+  const named = (name, share, look) => cell(decisions.areValues ? null : share, namedNumbers([[visible(name), shown(share)]]), null, look);
   const head = [decisions.of, ...(hasTargets ? ["Target"] : []), ...decisions.best(layer, 0).map((_, place) => `Choice ${place + 1}`)];
   const rows = decisions.rowNames.map((name, row) => {
     const choices = decisions.best(layer, row).map(([choice, share]) => named(choice, share, hit(decisions, row, choice)));
@@ -52,7 +52,7 @@ export function lensTable(decisions, reading) {
       return cell(share, shown(share));
     }
     const best = decisions.best(layer, row), [choice, share] = best[0];
-    const said = best.map(([each, likely]) => `${visible(each)}: ${shown(likely)}`).join(", ");
+    const said = best.map(([each, likely]) => `${isolated(visible(each))}: ${shown(likely)}`).join(", ");
     return decisions.areValues ? cell(null, shown(share), said) : cell(share, visible(choice), said, hit(decisions, row, choice));
   };
   const rows = decisions.rowNames.map((name, row) => [name, ...names.map((_, layer) => part(layer, row))]);
@@ -81,5 +81,6 @@ export function gradientsView(title, tokens, { shape: [, length], values }, row,
     return part;
   });
   const rows = distinct(tokens).map((token, place) => [token, cell(share(own[place]), own[place].toPrecision(3), null, sign(own[place]))]);
-  return [make("p", { class: "strokes", "aria-hidden": "true" }, ...words), table(title, ["Token", "Gradient times input"], rows)];
+  const dir = directionOf(tokens.join(""));
+  return [make("p", { class: "strokes", dir, "aria-hidden": "true" }, ...words), table(title, ["Token", "Gradient times input"], rows)];
 }

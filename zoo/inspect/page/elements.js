@@ -13,6 +13,26 @@ export function make(tag, attributes = {}, ...children) {
   return element;
 }
 
+const RIGHT_TO_LEFT = "\\p{Script=Arabic}\\p{Script=Hebrew}\\p{Script=Syriac}\\p{Script=Thaana}\\p{Script=Nko}\\p{Script=Adlam}";
+const HAS_RIGHT_TO_LEFT = new RegExp(`[${RIGHT_TO_LEFT}]`, "u");
+const STARTS_RIGHT_TO_LEFT = new RegExp(`^\\P{L}*[${RIGHT_TO_LEFT}]`, "u");
+
+/** Returns the direction of a text, that of its first letter, for parts of a page whose own texts are isolated. */
+export function directionOf(text) {
+  return STARTS_RIGHT_TO_LEFT.test(text) ? "rtl" : "ltr";
+}
+
+/** Returns a text as it stands in a sentence where no elements can be: one from right to left does not turn what follows. */
+export function isolated(text) {
+  return HAS_RIGHT_TO_LEFT.test(text) ? `\u2068${text}\u2069` : text;
+}
+
+/** Returns names with a number each as a line of a page; each name has its own direction. */
+export function namedNumbers(pairs) {
+  return make("span", {}, ...pairs.flatMap(([name, number], place) => [
+    ...(place ? [", "] : []), make("bdi", {}, name), `: ${number}`]));
+}
+
 /** Returns an id that the page does not have yet. */
 export function newId() {
   count += 1;
@@ -46,7 +66,7 @@ export function table(caption, head, rows) {
   const header = make("tr", {}, ...head.map((name) => make("th", { scope: "col" }, name)));
   const body = rows.map((cells) =>
     make("tr", {}, ...cells.map((cell, index) =>
-      index ? make("td", {}, cell) : make("th", { scope: "row", dir: "auto" }, cell))));
+      make(index ? "td" : "th", { scope: index ? null : "row", dir: "auto" }, cell))));
   const whole = make("table", {}, make("caption", {}, caption), make("thead", {}, header), make("tbody", {}, ...body));
   return make("div", { class: "scroll", role: "region", "aria-label": caption, tabindex: "0" }, whole);
 }

@@ -1,6 +1,6 @@
 // Weights between tokens: a picture with one cell for each, and a table that says the same in words.
 
-import { make, shown, table } from "./elements.js";
+import { make, namedNumbers, shown, table } from "./elements.js";
 
 const MOST_NAMED = 5; // columns that the table names for each row
 const LEAST_NAMED = 0.0005;
@@ -71,10 +71,11 @@ export function heatMap(title, queries, keys, weights) {
     const row = Math.min(queries.length - 1, Math.floor((event.clientY - box.top) / box.height * queries.length));
     const column = Math.min(keys.length - 1, Math.floor((event.clientX - box.left) / box.width * keys.length));
     if (row < 0 || column < 0) return;
-    said.textContent = `${ofQueries[row]} → ${ofKeys[column]}: ${shown(weights[row * keys.length + column])}`;
+    said.replaceChildren(make("bdi", {}, ofQueries[row]), " → ",
+      namedNumbers([[ofKeys[column], shown(weights[row * keys.length + column])]]));
   });
   cells.addEventListener("pointerleave", () => { said.textContent = legend; });
-  const name = (token, kind) => make("span", { class: kind, title: visible(token) }, visible(token));
+  const name = (token, kind) => make("span", { class: kind, title: visible(token) }, make("bdi", {}, visible(token)));
   const head = make("div", { class: "heat-row" }, make("span", { class: "heat-name" }), ...keys.map((key) => name(key, "heat-key")));
   const names = make("div", {}, ...queries.map((query) => name(query, "heat-name")));
   const map = make("div", { class: "heat", role: "img", "aria-label": `Heat map: ${title}. The table below says the same.` },
@@ -88,7 +89,7 @@ export function attendedTable(title, queries, keys, weights, whose) {
   const lines = distinct(queries).map((token, row) => {
     const order = ofKeys.map((key, column) => [weights[row * keys.length + column], key]);
     const named = order.filter(([weight]) => weight >= LEAST_NAMED).sort((one, other) => other[0] - one[0]);
-    return [token, named.slice(0, MOST_NAMED).map(([weight, key]) => `${key}: ${shown(weight)}`).join(", ")];
+    return [token, namedNumbers(named.slice(0, MOST_NAMED).map(([weight, key]) => [key, shown(weight)]))];
   });
   return table(title, ["Token", `Attends most to (${whose})`], lines);
 }

@@ -4,7 +4,7 @@ import { readAddress, writeAddress } from "./address.js";
 import { unpack, unpackWeights } from "./arrays.js";
 import { pills, slider } from "./controls.js";
 import { gradientsView, layerNames, lensTable, normsTable, predictionsTable, READINGS, rowNames } from "./decisions.js";
-import { choiceOf, labelled, make } from "./elements.js";
+import { choiceOf, isolated, labelled, make } from "./elements.js";
 import { headsGrid } from "./heads.js";
 import { attendedTable, heatMap, largest, visible } from "./heat.js";
 import { legendOfAttention, legendOfGradients, legendOfLayers, legendOfPredictions, legendOfSigns } from "./legends.js";
@@ -85,7 +85,7 @@ function start(data) {
   readingChoice.addEventListener("change", () => change({ reading: readingChoice.value }));
   const reading = labelled("Show", readingChoice);
   const [depthField, setDepth] = slider("Read from", (depth) => decisions.layerNames[depth], (depth) => change({ depth }));
-  const rowName = (row) => `${row + 1}: ${visible(decisions.rows[row])} → ${visible(decisions.gradientOf[row])}`;
+  const rowName = (row) => `${row + 1}: ${isolated(visible(decisions.rows[row]))} → ${isolated(visible(decisions.gradientOf[row]))}`;
   const [rowField, setRow] = slider("Prediction", rowName, (row) => change({ row }));
 
   /** Takes choices of the user or of the address, as far as there is such a thing. */
