@@ -20,6 +20,23 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def programs_of_jax(tmp_path_factory):
+    """What JAX compiles in one process of this run, the others read: compiling is half of a short run's time."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # that of all workers
+    options = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "jax_programs"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in options.items():
+            patch.setenv(name, value)
+        yield
+
+
 # Linux tells how much memory a process has; elsewhere rubbish stays until Python looks for it.
 MEMORY = Path("/proc/self/statm")
 # Searching takes a second, and JAX compiles again what was forgotten: often is slow.

@@ -89,7 +89,8 @@ run_recipe(main, LanguageModelConfig, "language_model", sys.argv[1:])
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
 def test_mirrored_run_has_the_numbers_of_one_device_and_resumes_on_one(tmp_path):
     one = [sys.executable, "-m", "recipes.language_model"]
-    run([*one, *words(tmp_path, "one")])
+    # the export of the resumed run is looked at
+    run([*one, *words(tmp_path, "one", "--export", "false")])
     two = [sys.executable, "-c", MIRRORED]
     stops = ["--training.callbacks", '[{"class": "stop_training.StopAt", "batch": 9}]']
     result = subprocess.run(
@@ -170,23 +171,28 @@ def test_choices_of_a_training(tmp_path, distribution):
     assert (found / "adapter").exists()
 
 
+@pytest.fixture(scope="module")
+def one_on_jax(tmp_path_factory):
+    """The folder of a run on one device, which those of several are compared with."""
+    folder = tmp_path_factory.mktemp("jax")
+    run([sys.executable, "-m", "recipes.language_model", *words(folder, "one", *ON_JAX)], KERAS_BACKEND="jax")
+    return folder / "one"
+
+
 @needs_jax
-def test_processes_have_the_numbers_of_one_device(tmp_path):
-    one = [sys.executable, "-m", "recipes.language_model"]
-    run([*one, *words(tmp_path, "one", *ON_JAX)], KERAS_BACKEND="jax")
+def test_processes_have_the_numbers_of_one_device(tmp_path, one_on_jax):
     two = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
     for distribution in ("data", "model"):
         output = run([*two, *words(tmp_path, distribution, *ON_JAX, "--training.distribution", distribution)])
-        assert_same(tmp_path / distribution, tmp_path / "one")
+        assert_same(tmp_path / distribution, one_on_jax)
         assert output.count("validation_nll_per_token") == 1
         mesh = {"data": "data 2, model 1", "model": "data 1, model 2"}[distribution]
         assert f", on devices along the axes {mesh}, of 2 processes\n" in output
 
 
 @needs_jax
-def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path):
+def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path, one_on_jax):
     one = [sys.executable, "-m", "recipes.language_model"]
-    run([*one, *words(tmp_path, "one", *ON_JAX)], KERAS_BACKEND="jax")
     slow = ["--training.callbacks", '[{"class": "slow_training.Slow"}, {"class": "stop_training.StopAt", "batch": 5}]']
     more = [*ON_JAX, "--training.distribution", "data", *slow]
     command = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
@@ -217,7 +223,7 @@ def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path):
     assert result.returncode == 9 and "resuming in epoch 1" in result.stdout, result.stderr[-3000:]
     output = run([*one, *words(tmp_path, "two", *ON_JAX, *slow)], KERAS_BACKEND="jax", STOPPED="1")
     assert "resuming in epoch 2" in output
-    assert_same(tmp_path / "two", tmp_path / "one")
+    assert_same(tmp_path / "two", one_on_jax)
 
 
 @needs_jax

@@ -1,7 +1,7 @@
 """The page in a browser: Chromium without a window, and a server with models of all kinds."""
 
 import pytest
-from chromium import open_chromium, wait_until
+from chromium import CHROMIUM, open_chromium, wait_until
 
 NEEDED = ("tensorflow_text", "msgpack", "starlette", "uvicorn", "prometheus_client")
 # The answers of a fetch, slowed down: pieces of 100 ms each.
@@ -33,8 +33,12 @@ def models(chat_export, tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def address(browser, models, run_server):
+@pytest.fixture(scope="package")
+def address(models, run_server):
+    """One server for all files: each of its seven models is a process of its own."""
+    pytest.importorskip("playwright.sync_api", reason="the extra test is not installed")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine")
     from recipes.serving.limits import LimitsConfig
 
     with run_server(models, limits=LimitsConfig(new_tokens=150), options={"rows": 4, "steps": 2}) as address:

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 httpx = pytest.importorskip("httpx", reason="the extra test is not installed")
-# a browser beside a server with seven models: minutes on two cores
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.browser
 
 VIEWS = [
     ("chat", "Chat", {"Your message": "who are you"}),

@@ -5,8 +5,7 @@ import pytest
 from chromium import CORNER, numbered, wait_until
 
 httpx = pytest.importorskip("httpx", reason="the extra test is not installed")
-# a browser beside a server with seven models: minutes on two cores
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.browser
 
 TEXTS = [
     "Ada Lovelace lives in London",

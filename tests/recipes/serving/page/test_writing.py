@@ -6,8 +6,7 @@ import time
 import pytest
 
 httpx = pytest.importorskip("httpx", reason="the extra test is not installed")
-# a browser beside a server with seven models: minutes on two cores
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.browser
 
 
 SETTINGS = {"Temperature": "0.9", "Top p": "0.95", "Most tokens": "30", "Seed": "5"}
