@@ -114,7 +114,7 @@ def tagged(task: zoo.TokenClassifier, texts: list[str], options: dict[str, Any])
         texts: The texts.
         options: Arguments of its method.
     """
-    if zoo.tasks.entities.are_bio(task.labels.names):
+    if zoo.tasks.entities.are_tags(task.labels.names):
         names = ("label", "text", "start", "end", "score")
         rows = task.entities(texts, **options)
         return [[{name: getattr(entity, name) for name in names} for entity in row] for row in rows]

@@ -8,7 +8,7 @@ from zoo.preprocessing.preprocessor import EVALUATION_SEED, Preprocessor
 from zoo.preprocessing.question_answerer import QuestionAnswererPreprocessor
 from zoo.preprocessing.replaced_tokens import ReplacedTokenDetectorPreprocessor
 from zoo.preprocessing.seq2seq_lm import Seq2SeqLMPreprocessor
-from zoo.preprocessing.tags import Entity, decode_bio, encode_bio, span_tags
+from zoo.preprocessing.tags import Entity, decode_tags, encode_bio, span_tags
 from zoo.preprocessing.text_classifier import TextClassifierPreprocessor
 from zoo.preprocessing.text_embedder import TextEmbedderPreprocessor
 from zoo.preprocessing.token_classifier import TokenClassifierPreprocessor
@@ -32,7 +32,7 @@ __all__ = [
     "add_start_end",
     "added_count",
     "chosen_positions",
-    "decode_bio",
+    "decode_tags",
     "encode_bio",
     "lacks_spaces",
     "map_by_length",

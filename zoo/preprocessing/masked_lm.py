@@ -7,7 +7,9 @@ import numpy as np
 
 from zoo.preprocessing.encoder import EncoderPreprocessor
 from zoo.preprocessing.rows import as_text, shorten
+from zoo.preprocessing.text_places import word_numbers
 from zoo.preprocessing.token_rows import added_count, dense, padded_length
+from zoo.preprocessing.words import split_words
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -19,7 +21,8 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
         mask_rate: Fraction of the tokens to predict, in (0, 1).
         mask_share: Fraction of these that become the mask token.
         random_share: Fraction of these that become a random token. The others do not change.
-        whole_words: Whether whole words are masked. Texts are then split at white space, which counts as one space.
+        whole_words: Whether whole words are masked, as BERT splits texts: at white space, and around each character
+            other than letters and digits. In scripts without spaces each character is a word.
         **options: `sequence_length`, `truncate` and `segments`, see `EncoderPreprocessor`.
 
     Raises:
@@ -88,12 +91,11 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
 
     def training_tokens(self, x: Any) -> dict[str, Any]:
         """Returns ragged "ids" of texts, with mask tokens read as plain text, and "words"."""
-        import tensorflow as tf
-
         tokenizer = self.require_tokenizer("Text input")
         if self.whole_words:
-            ids, words = tokenizer.tokenize_words(tf.strings.split(x))
-            return {"ids": ids, "words": words}
+            ids, *places = tokenizer.tokenize_with_offsets(x, unit="bytes")
+            _, _, word_ends = split_words(x, "symbols")
+            return {"ids": ids, "words": word_numbers(places, word_ends)}
         return {"ids": tokenizer.tokenize(x)}
 
     def training_counts(self, tokens: dict[str, Any]) -> Any:

@@ -1,14 +1,20 @@
-"""Words with tags: B- begins an entity, I- continues it, O is outside; and tags of labelled spans of characters."""
+"""Words with tags that mark entities, and tags of labelled spans of characters.
+
+BIO: B- begins an entity, I- continues it, O is outside. BIOES adds E- for the last word and S- for a single one; BILOU
+names these two L- and U-.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.preprocessing.rows import as_texts, require_same_length, shorten
-from zoo.preprocessing.words import word_places
+from zoo.preprocessing.rows import as_texts, require_same_length, shorten, string_tensor
+from zoo.preprocessing.words import split_words
 
 OUTSIDE = "O"
+FIRST, LAST = "BSU", "ELSU"  # prefixes of a first word, and of a last one
+PREFIXES = ("B-", "I-", "E-", "S-", "L-", "U-")
 
 
 class Entity(NamedTuple):
@@ -74,11 +80,23 @@ def span_tags(
     """
     encoded = as_texts(texts, texts_name)
     require_same_length(len(encoded), len(spans), texts_name, name, "list of spans")
-    decoded = [text.decode("utf-8", "replace") for text in encoded]
+    rows = zip(encoded, places_in_texts(encoded, split), spans, strict=True)
     return [
-        tags_of_words(text, word_places(text, split), some, f"{name}[{row}]")
-        for row, (text, some) in enumerate(zip(decoded, spans, strict=True))
+        tags_of_words(text.decode("utf-8", "replace"), places, some, f"{name}[{row}]")
+        for row, (text, places, some) in enumerate(rows)
     ]
+
+
+def places_in_texts(texts: Sequence[bytes], split: str) -> list[list[tuple[int, int]]]:
+    """Returns the places of the words that the graph finds in texts, `(start, end)` in characters for each; eager.
+
+    Args:
+        texts: Texts; bytes that are not UTF-8 count as the characters that replace them.
+        split: See `split_words`.
+    """
+    _, *places = split_words(string_tensor(texts), split)
+    starts, ends = (place.to_list() for place in places)
+    return [character_spans(text, *row) for text, *row in zip(texts, starts, ends, strict=True)]
 
 
 def tags_of_words(text: str, places: Sequence[tuple[int, int]], spans: Sequence[Any], name: str = "spans") -> list[str]:
@@ -103,7 +121,9 @@ def tags_of_words(text: str, places: Sequence[tuple[int, int]], spans: Sequence[
             raise ValueError(f"{shown} must hold a word, got {shorten(text[start:end])}.")
         if found and words[0] < found[-1][2]:
             word = shorten(text[slice(*places[words[0]])])
-            raise ValueError(f"{shown} must not share a word with another, got {word}: split texts into more words.")
+            raise ValueError(
+                f"{shown} must not share a word with another, got {word}; with split='kinds', there are more."
+            )
         found.append((label, words[0], words[-1] + 1))
         last = (start, end)
     return encode_bio(found, len(places))
@@ -126,7 +146,7 @@ def _span(span: Any, name: str) -> tuple[int, int, str]:
 def mark_entities(
     text: str, spans: Sequence[tuple[int, int]], tags: Sequence[str], scores: Sequence[float]
 ) -> list[Entity]:
-    """Returns the entities that BIO tags mark in a text.
+    """Returns the entities that tags mark in a text.
 
     Args:
         text: The text.
@@ -135,7 +155,7 @@ def mark_entities(
         scores: Probability of each tag.
     """
     found = []
-    for label, first, end in decode_bio(tags):
+    for label, first, end in decode_tags(tags):
         start, stop = spans[first][0], spans[end - 1][1]
         found.append(Entity(label, text[start:stop], start, stop, (first, end), float(np.mean(scores[first:end]))))
     return found
@@ -171,13 +191,15 @@ def character_spans(text: bytes, starts: Sequence[int], ends: Sequence[int]) -> 
     return spans
 
 
-def decode_bio(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Returns the entities that tags mark.
+def decode_tags(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Returns the entities that tags mark, of the schemes BIO, BIOES and BILOU.
 
-    An `I-` that follows no tag of its label begins an entity, as in the evaluation of CoNLL.
+    A tag that goes on or ends an entity begins one if it follows no open entity of its label, as in the evaluation of
+    CoNLL.
 
     Args:
-        tags: One tag per word: "O", or "B-" or "I-" and a label.
+        tags: One tag per word: "O", or a prefix and a label. "B-" begins an entity, "I-" is inside, "E-" or "L-" is
+            its last word, and "S-" or "U-" its only one.
 
     Returns:
         `(label, start, end)` per entity, in order: words `start` to `end - 1`.
@@ -187,27 +209,41 @@ def decode_bio(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
     Example:
 
-    >>> decode_bio(["B-PER", "I-PER", "O", "B-LOC"])
-    [('PER', 0, 2), ('LOC', 3, 4)]
+    >>> decode_tags(["B-PER", "I-PER", "O", "B-LOC", "S-LOC"])
+    [('PER', 0, 2), ('LOC', 3, 4), ('LOC', 4, 5)]
 
     Reference:
         Ramshaw and Marcus 1995, "Text Chunking using Transformation-Based Learning", section 4.1; Tjong Kim Sang and
-        Buchholz 2000 (CoNLL: every first word has B-).
+        Buchholz 2000 (CoNLL: every first word has B-); Ratinov and Roth 2009, "Design Challenges and Misconceptions in
+        Named Entity Recognition", section 3.2 (BILOU).
     """
     entities: list[tuple[str, int, int]] = []
     label, start = None, 0
     for position, tag in enumerate([*tags, OUTSIDE]):
+        if tag != OUTSIDE and not is_tag(tag):
+            prefixes = ", ".join(map(repr, PREFIXES))
+            raise ValueError(f"tags[{position}] must be 'O', or one of {prefixes} and a label, got {tag!r}.")
         prefix, _, name = tag.partition("-")
-        if tag != OUTSIDE and (prefix not in ("B", "I") or not name):
-            raise ValueError(f"tags[{position}] must be 'O', or 'B-' or 'I-' and a label, got {tag!r}.")
-        goes_on = prefix == "I" and name == label
+        goes_on = name == label and prefix not in FIRST
         if label is not None and not goes_on:
             entities.append((label, start, position))
         if tag == OUTSIDE:
             label = None
         elif not goes_on:
             label, start = name, position
+        if prefix in LAST:
+            entities.append((name, start, position + 1))
+            label = None
     return entities
+
+
+def is_tag(name: str) -> bool:
+    """Returns whether a name is "O" or a tag of BIO, BIOES or BILOU.
+
+    Args:
+        name: The name.
+    """
+    return name == OUTSIDE or (name[:2] in PREFIXES and len(name) > 2)
 
 
 def encode_bio(entities: Iterable[tuple[str, int, int]], length: int) -> list[str]:

@@ -17,26 +17,37 @@ from zoo.preprocessing.rows import (
     shorten,
     string_tensor,
 )
-from zoo.preprocessing.tags import OUTSIDE, Entity, are_spans, joined_spans, mark_entities, span_tags
+from zoo.preprocessing.tags import (
+    OUTSIDE,
+    Entity,
+    are_spans,
+    joined_spans,
+    mark_entities,
+    places_in_texts,
+    span_tags,
+)
+from zoo.preprocessing.text_places import first_tokens
 from zoo.preprocessing.token_rows import added_count, padded_length
 from zoo.preprocessing.windowed import WindowedPreprocessor
 from zoo.preprocessing.windows import take_window
-from zoo.preprocessing.words import SPLITS, split_words, word_places
+from zoo.preprocessing.words import SPLITS, split_words
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenClassifierPreprocessor(WindowedPreprocessor):
     """Preprocessing of token classification: texts as words with a label each.
 
-    Each word is tokenized separately, and its first token represents it. A word without tokens in the model's input
-    (only control characters, or cut off by `truncate`) does not count in training. With a `stride`, a text that does
-    not fit becomes several rows, its overlapping windows. A word belongs to the window in which its first token has the
-    most context on both sides.
+    A text is tokenized as a whole, and each word of a list separately. The first token of a word represents it. In
+    scripts without spaces a token may hold several words; in training, the label of the first counts. A word without
+    tokens in the model's input (only control characters, or cut off by `truncate`) does not count. With a `stride`, a
+    text that does not fit becomes several rows, its overlapping windows. A word belongs to the window in which its
+    first token has the most context on both sides.
 
     Args:
         tokenizer: The tokenizer; None for use on token level.
         labels: The names of the labels, or their number.
-        split: How texts are split into words: "punctuation", "space" or "kinds", see `split_words`.
+        split: How texts are split into words: "punctuation", "space", "kinds", "symbols" or "letters", see
+            `split_words`.
         **options: `stride`, see `WindowedPreprocessor`; `sequence_length`, `truncate` and `segments`, see
             `EncoderPreprocessor`.
 
@@ -71,12 +82,12 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         return names.index(OUTSIDE) if OUTSIDE in names else 0
 
     def check_rows(self, x: Any, name: str) -> Any:
-        """Returns words as a ragged string tensor `(rows, None)`; texts are split."""
+        """Returns texts as a string tensor `(rows,)`, or words as a ragged one `(rows, None)`."""
         import tensorflow as tf
 
         rows = as_sequence(x, name, "lists of words")
         if all(isinstance(row, (str, bytes)) for row in rows):
-            return split_words(string_tensor(as_texts(rows, name)), self.split)[0]
+            return string_tensor(as_texts(rows, name))
         flat, lengths = [], []
         for index, row in enumerate(rows):
             if not _is_list(row):
@@ -104,7 +115,7 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         """Returns label ids as a ragged tensor with the row lengths of the words; arguments as in the base."""
         import tensorflow as tf
 
-        count = row_count(x)
+        count, x = row_count(x), self.words(x)
         if y is None:
             raise ValueError(f"{name} must hold one list of labels per row of {x_name}, got none.")
         rows = as_sequence(y, name, "lists of labels")
@@ -128,13 +139,20 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         or the largest integer for a word without tokens.
 
         Args:
-            x: Words, `(batch, None)`.
+            x: Texts, `(batch,)`, or words, `(batch, None)`.
 
         Raises:
             ValueError: If the shape is another.
         """
         import tensorflow as tf
 
+        if not isinstance(x, tf.RaggedTensor):
+            x = tf.convert_to_tensor(x)
+        if x.shape.rank == 1:
+            ids, starts, ends = self.text_tokens(x)
+            _, *places = split_words(x, self.split)
+            first, begin = first_tokens(self._without_blanks(ids, starts, ends), *places)
+            return {"ids": ids, "first": first, "begin": begin}
         x = self._lists(x, "words")
         ids, word_ids = self.require_tokenizer("Text input").tokenize_words(x)
         places = tf.ragged.range(tf.cast(ids.row_lengths(), tf.int32)).values
@@ -144,6 +162,51 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         before = tf.cumsum(tf.math.unsorted_segment_sum(tf.ones_like(words), words, count), exclusive=True)
         begin = before - tf.gather(tf.cast(ids.row_starts(), tf.int64), x.value_rowids())
         return {"ids": ids, "first": x.with_values(first), "begin": x.with_values(begin)}
+
+    def words(self, x: Any) -> Any:
+        """Returns the words of what `check_rows` returned, ragged `(batch, None)`; a graph function.
+
+        Args:
+            x: Texts, `(batch,)`, or words, `(batch, None)`.
+        """
+        return split_words(x, self.split)[0] if x.shape.rank == 1 else x
+
+    def text_tokens(self, texts: Any) -> tuple[Any, Any, Any]:
+        """Returns the ids of texts that are tokenized as a whole, and where each token starts and ends in bytes.
+
+        Args:
+            texts: `(batch,)`.
+
+        Returns:
+            Ragged `(ids, starts, ends)`, `(batch, None)`.
+        """
+        return self.require_tokenizer("Text input").tokenize_with_offsets(texts, unit="bytes")
+
+    def of_single_tokens(self, ids: Any) -> dict[str, Any]:
+        """Returns what `tokens` returns, with each token in the place of a word; a graph function.
+
+        Args:
+            ids: Ragged ids of texts, `(batch, None)`.
+        """
+        import tensorflow as tf
+
+        number = tf.ragged.range(tf.cast(ids.row_lengths(), tf.int64))
+        return {"ids": ids, "first": ids.with_values(tf.cast(number.values, tf.int32)), "begin": number}
+
+    def rows_of_tokens(self, x: Any, ids: Any, name: str) -> Examples:
+        """Returns rows for inference with a label for each token; eager.
+
+        Args:
+            x: Texts, `(rows,)`.
+            ids: Their ragged ids.
+            name: Name of the argument.
+        """
+        tokens = self.of_single_tokens(ids)
+        lengths = np.asarray(self.token_counts(tokens), "int64")
+        self.check_lengths(x, tokens, lengths, name)
+        longest = self.sequence_length
+        rows = Examples(tokens, None, None, lengths if longest is None else np.minimum(lengths, longest))
+        return self._in_windows(rows)
 
     def windows(self, tokens: Any, targets: Any = None, weights: Any = None) -> tuple[Any, Any, Any, Any]:
         """Returns windows as in the base; each has the words of its own, so that those of a row follow each other."""
@@ -178,6 +241,13 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
             raise ValueError(f"A dataset for {self.task_name} must hold (x, y), words and labels; got x alone.")
         y = self._lists(y, "labels")
         return y.with_values(self.labels.graph_ids(y.values))
+
+    def _without_blanks(self, ids: Any, starts: Any, ends: Any) -> tuple[Any, Any]:
+        """Where tokens start and end; those of spaces alone are empty, as the text may lack these spaces."""
+        import tensorflow as tf
+
+        is_space = tf.gather(tf.constant(self.tokenizer.is_space), ids.values)
+        return starts, ends.with_values(tf.where(is_space, starts.values, ends.values))
 
     def _lists(self, rows: Any, what: str) -> Any:
         """Rows of a dataset, which are ragged only where their lengths differ or are not known, as a ragged tensor."""
@@ -218,7 +288,9 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
             inputs = self.inputs(tokens)
         positions = inputs["word_positions"]
         labels = targets.to_tensor(0, shape=tf.stack([-1, tf.shape(positions, out_type=tf.int64)[1]]))
-        weights = tf.cast(positions >= 0, tf.float32)
+        # of several words of one token, the first has its label
+        before = tf.pad(positions[:, :-1], [[0, 0], [1, 0]], constant_values=-1)
+        weights = tf.cast((positions >= 0) & (positions != before), tf.float32)
         if sample_weight is not None:
             weights *= tf.cast(sample_weight, tf.float32)[:, tf.newaxis]
         return inputs, labels, weights
@@ -235,7 +307,7 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         return [[self.labels[index] for index in row.argmax(axis=-1)] for row in rows]
 
     def entities(self, texts: Any, rows: Sequence[np.ndarray]) -> list[list[Entity]]:
-        """Returns the entities that BIO tags mark.
+        """Returns the entities that tags mark.
 
         Args:
             texts: What `check_rows` takes.
@@ -243,8 +315,9 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         """
         texts = as_sequence(texts, "texts", "lists of words")
         if all(isinstance(text, (str, bytes)) for text in texts):
-            whole = [text.decode("utf-8", "replace") for text in as_texts(texts, "texts")]
-            spans = [word_places(text, self.split) for text in whole]
+            whole = as_texts(texts, "texts")
+            spans = places_in_texts(whole, self.split)
+            whole = [text.decode("utf-8", "replace") for text in whole]
         else:
             words = [[as_text(word, "texts").decode("utf-8", "replace") for word in row] for row in texts]
             whole, spans = [" ".join(row) for row in words], [joined_spans(row) for row in words]

@@ -62,6 +62,7 @@ _EXPRESSIONS = {
     "punctuation": f"{_JOINED}|{_SYMBOL}|{_CHARACTER}|[{_MARK}]+|{_OTHER}",
     "space": rf"[^{_SPACE}]+",
     "kinds": f"{_LETTERS}|{_DIGITS}|{_SYMBOL}|{_CHARACTER}|[{_MARK}]+|{_OTHER}",
+    "symbols": f"{_RUN}|{_SYMBOL}|{_CHARACTER}|[{_MARK}]+|{_OTHER}",
     "letters": f"{_RUN}|{_CHARACTER}",
 }
 SPLITS = tuple(_EXPRESSIONS)
@@ -149,8 +150,9 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
         texts: String tensor `(batch,)`.
         split: "punctuation": at white space; characters other than letters and digits are separate words, unless a
             single one joins two of these. "space": at white space alone. "kinds": at white space, between letters
-            and digits, and around each other character ("4th" is two words, "1999-05" three). "letters": letters and
-            digits alone, all others separate words and belong to none.
+            and digits, and around each other character ("4th" is two words, "1999-05" three). "symbols": at white
+            space and around each character other than letters and digits, as in BERT's tokenizer ("U.S." is four
+            words). "letters": letters and digits alone; all others separate words and belong to none.
 
     Returns:
         `(words, starts, ends)`: ragged `(batch, None)`. Starts and ends are byte offsets, int64. A NUL in a word

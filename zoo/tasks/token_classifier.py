@@ -11,23 +11,30 @@ from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
 from zoo.inspect.row import Decisions, Row, is_token_level
 from zoo.preprocessing import TokenClassifierPreprocessor, split_words
+from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.labels import Labels
-from zoo.preprocessing.token_rows import padded_length
+from zoo.preprocessing.token_rows import checked_lengths, padded_length
+from zoo.tasks.aggregation import STRATEGIES, join_tokens
 from zoo.tasks.calibration import Calibration, fit_temperature, require_temperature
 from zoo.tasks.encoder_task import EncoderTask, label_names, take_positions
-from zoo.tasks.entities import ENTITY_FIELDS, are_bio, entities_in_graph
+from zoo.tasks.entities import ENTITY_FIELDS, are_tags, entities_in_graph, entity_tuples, tag_moves
 from zoo.tasks.heads import ClassificationHead, initializer_of
 from zoo.tasks.token_endpoints import encoder_endpoints
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 
+_UNKNOWN = f"aggregation_strategy must be one of {', '.join(STRATEGIES)}, got"
+
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenClassifier(EncoderTask):
-    """Token classification: a label for each word of a text, such as its part of speech, or BIO tags of entities.
+    """Token classification: a label for each word of a text, such as its part of speech, or a tag of entities.
 
-    The first token of a word represents it. A word without any token in the model's input gets the label "O", or the
-    first label if there is no "O".
+    Tags are those of BIO, BIOES or BILOU.
+
+    A text is tokenized as a whole, and each word of a list separately. The first token of a word represents it. In
+    scripts without spaces each character is a word. If one token holds several of them, they form one part of an
+    entity. A word without any token in the model's input gets the label "O", or the first label if there is no "O".
 
     Args:
         backbone: An encoder; or a decoder, in which a word sees only the words before it.
@@ -142,7 +149,7 @@ class TokenClassifier(EncoderTask):
             raise ValueError("text must have at least one word to label, got none.")
         if is_token_level(text):
             return row
-        words = self.preprocessor.check_rows([text], "text").to_list()[0]
+        words = self.preprocessor.words(self.preprocessor.check_rows([text], "text")).to_list()[0]
         # those that no token of the model is of have the position -1
         positions = np.asarray(self.preprocessor([text])["word_positions"])[0, : len(words)]
         seen = (word for word, position in zip(words, positions, strict=True) if position >= 0)
@@ -176,12 +183,24 @@ class TokenClassifier(EncoderTask):
             word_positions: `(batch, words)`, -1 for words without any token in the input.
         """
         outside = ops.one_hot(self.preprocessor.outside, len(self.labels), dtype="float32")
-        seen = ops.expand_dims(ops.convert_to_tensor(word_positions) >= 0, -1)
-        return ops.where(seen, ops.softmax(logits / self.temperature, axis=-1), outside)
+        positions = ops.convert_to_tensor(word_positions)
+        seen = ops.expand_dims(positions >= 0, -1)
+        values = ops.softmax(logits / self.temperature, axis=-1)
+        # of several words of one token, only the first can begin an entity, and only the last end it
+        same = positions[:, 1:] == positions[:, :-1]
+        for widths, later in (([(0, 0), (1, 0)], True), ([(0, 0), (0, 1)], False)):
+            moves = tag_moves(self.labels.names or [], later)
+            if moves is not None:
+                is_part = ops.expand_dims(ops.pad(ops.cast(same, "int32"), widths) > 0, -1)
+                values = ops.where(is_part, ops.matmul(values, moves), values)
+        return ops.where(seen, values, outside)
 
     def predict_texts(self, x: Any, batch_size: int) -> list[np.ndarray]:
         """Returns the probability of each label of each word, a list of arrays `(words, labels)`."""
-        rows = self.preprocessor.rows(x, "x")
+        return self._unit_probabilities(self.preprocessor.rows(x, "x"), batch_size)
+
+    def _unit_probabilities(self, rows: Examples, batch_size: int) -> list[np.ndarray]:
+        """The probability of each label of each word, or of what else has a label."""
         counts = rows.tokens["first"].row_lengths().numpy()
 
         def words(numbers: np.ndarray, inputs: dict[str, Any], logits: Any) -> list[np.ndarray]:
@@ -218,7 +237,9 @@ class TokenClassifier(EncoderTask):
         labels = rows.targets.to_list()
 
         def words(numbers: np.ndarray, inputs: dict[str, Any], logits: Any) -> list[tuple[np.ndarray, np.ndarray]]:
-            logits, seen = ops.convert_to_numpy(logits), inputs["word_positions"] >= 0
+            logits, positions = ops.convert_to_numpy(logits), inputs["word_positions"]
+            # of several words of one token, the first has its label
+            seen = (positions >= 0) & (np.diff(positions, prepend=-1) != 0)
             places = [np.flatnonzero(row) for row in seen]
             of_rows = zip(numbers, logits, places, strict=True)
             return [(row[place], np.array(labels[number], "int32")[place]) for number, row, place in of_rows]
@@ -246,19 +267,23 @@ class TokenClassifier(EncoderTask):
             return self.tag([texts], batch_size=batch_size)[0]
         return self.preprocessor.labels_of(self.predict_texts(texts, batch_size))
 
-    def entities(self, texts: Any, *, batch_size: int = 32) -> list[Any]:
-        """Returns the entities that BIO tags mark, with their positions and scores.
+    def entities(self, texts: Any, *, aggregation_strategy: str = "words", batch_size: int = 32) -> list[Any]:
+        """Returns the entities that tags of BIO, BIOES or BILOU mark, with their positions and scores.
 
         Args:
             texts: As for `tag`.
+            aggregation_strategy: Which units of a text have a tag each. "words": those of `tag`. The others are those
+                of Transformers' pipeline, for texts alone. "simple": tokens. "first", "average" and "max": words of
+                this pipeline, by their first token, the mean of all tokens, or the token with the highest probability.
+                "none": tokens, which are not joined to entities, and are labelled with their tag.
             batch_size: Texts per batch.
 
         Returns:
             For each text a list of `zoo.preprocessing.Entity`: label, text, `start` and `end` in characters (end
-            exclusive), words, and mean probability of its tags. For a single text its list alone.
+            exclusive), units, and mean probability of its tags. For a single text its list alone.
 
         Raises:
-            ValueError: If the labels of the task are not BIO tags.
+            ValueError: If the labels of the task are not tags, or the strategy is not known, or not for words.
 
         Example:
 
@@ -266,13 +291,38 @@ class TokenClassifier(EncoderTask):
         [Entity(label='PER', text='Ada Lovelace', start=0, end=12, words=(0, 2), score=0.98), ...]
 
         Reference:
-            Ramshaw and Marcus 1995, "Text Chunking using Transformation-Based Learning", section 4.1.
+            Ramshaw and Marcus 1995, "Text Chunking using Transformation-Based Learning", section 4.1;
+            `TokenClassificationPipeline` of the Transformers library.
         """
-        if self.labels.names is None:
-            raise ValueError(f"entities() needs labels with names in BIO, got labels={self.labels.option!r}.")
+        if not are_tags(self.labels.names):
+            raise ValueError(
+                f"entities() needs labels that are tags of BIO, BIOES or BILOU, got labels={self.labels.option!r}."
+            )
+        if aggregation_strategy not in ("words", *STRATEGIES):
+            raise ValueError(
+                f"aggregation_strategy must be one of {('words', *STRATEGIES)}, got {aggregation_strategy!r}."
+            )
         if isinstance(texts, (str, bytes)):
-            return self.entities([texts], batch_size=batch_size)[0]
-        return self.preprocessor.entities(texts, self.predict_texts(texts, batch_size))
+            return self.entities([texts], aggregation_strategy=aggregation_strategy, batch_size=batch_size)[0]
+        if aggregation_strategy == "words":
+            return self.preprocessor.entities(texts, self.predict_texts(texts, batch_size))
+        return self._aggregated(texts, aggregation_strategy, batch_size)
+
+    def _aggregated(self, texts: Any, strategy: str, batch_size: int) -> list[Any]:
+        """Entities of texts by one of `STRATEGIES`."""
+        import tensorflow as tf
+
+        x = self.preprocessor.check_rows(texts, "texts")
+        if x.shape.rank != 1:
+            raise ValueError(f"aggregation_strategy must be 'words' for lists of words, got {strategy!r}.")
+        x = tf.constant([text.decode("utf-8", "replace") for text in x.numpy()], tf.string, shape=x.shape)
+        tokens = self.preprocessor.text_tokens(x)
+        rows = self.preprocessor.rows_of_tokens(x, tokens[0], "texts")
+        values = self._unit_probabilities(rows, batch_size)
+        values = tf.concat([*values, np.zeros((0, len(self.labels)), "float32")], axis=0)
+        *places, values = join_tokens(strategy, x, tokens, values, self.preprocessor.tokenizer)
+        found = entities_in_graph(x, *places, values, self.labels.names, join=strategy != "none")
+        return entity_tuples(x.numpy(), found, places[0])
 
     def token_endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoint `forward`: token-level inputs to "probabilities" `(batch, length, labels)`.
@@ -287,7 +337,7 @@ class TokenClassifier(EncoderTask):
         return encoder_endpoints(self, forward, (output,), labels=self.labels.strings)
 
     def text_tokens(self, *texts: Any) -> Any:
-        return self.preprocessor.tokens(split_words(texts[0], self.preprocessor.split)[0])
+        return self.preprocessor.tokens(texts[0])
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
@@ -295,9 +345,11 @@ class TokenClassifier(EncoderTask):
         * `serve(texts)`: string tensor `(batch,)`, split into words like the task does, to "words" and "tags", strings
           `(batch, words)`, "probabilities" `(batch, words, labels)`, float32, and "starts" and "ends", byte offsets of
           each word in its text, int64 `(batch, words)`. Rows are padded with "" and 0.
-        * `entities(texts)`, only if the labels are BIO tags: the result of `entities()` of the task as "labels" and
-          "texts", strings `(batch, entities)`, "starts" and "ends", byte offsets, int64, and "scores", float32. Rows
-          are padded with "" and 0.
+        * `entities(texts)`, only if the labels are tags of entities: the result of `entities()` of the task as "labels"
+          and "texts", strings `(batch, entities)`, "starts" and "ends", byte offsets, int64, and "scores", float32.
+          Rows are padded with "" and 0.
+        * `aggregate(texts, aggregation_strategy)`, with it: the same for a strategy of `entities()`, a string `()`; not
+          for "words".
         * `tag_words(words, counts)`: words `(batch, words)` and their number in each row, int32 `(batch,)`, to the
           outputs of `serve` without offsets.
         * `label_names()`: the labels in the order of the probabilities, strings `(labels,)`.
@@ -309,48 +361,59 @@ class TokenClassifier(EncoderTask):
 
         names = self.labels.strings
 
-        def probabilities(words: Any) -> Any:
-            """Of the words of each text, `(batch, words, labels)`."""
-            preprocessor, counts = self.preprocessor, None
+        def probabilities(tokens: dict[str, Any]) -> Any:
+            """Of the words of all texts, `(words, labels)`, from what `preprocessor.tokens` returned."""
+            preprocessor = self.preprocessor
             if preprocessor.stride is None:
-                inputs = preprocessor.inference_batch(words)
+                inputs = checked_lengths(preprocessor.inputs(tokens), preprocessor.sequence_length)
             else:
-                tokens, *_ = preprocessor.windows(preprocessor.tokens(words))
-                inputs, counts = preprocessor.inputs(tokens), tokens["first"].row_lengths()
+                tokens, *_ = preprocessor.windows(tokens)
+                inputs = preprocessor.inputs(tokens)
             values = self.probabilities(self(inputs, training=False), inputs["word_positions"])
-            if counts is None:
-                return values
-            # the words of the windows of a text follow each other
-            found = tf.boolean_mask(values, tf.sequence_mask(counts, tf.shape(values)[1]))
-            width = padded_length(tf.reduce_max(tf.concat([words.row_lengths(), [1]], axis=0)))
-            found = tf.RaggedTensor.from_row_splits(found, words.row_splits, validate=False)
-            return found.to_tensor(0.0, shape=tf.stack([-1, width, len(names)]))
+            # those of a text, and of its windows, follow each other
+            return tf.boolean_mask(values, tf.sequence_mask(tokens["first"].row_lengths(), tf.shape(values)[1]))
 
-        def tag(words: Any) -> dict[str, Any]:
-            values = probabilities(words)
+        def tag(rows: Any, words: Any) -> dict[str, Any]:
+            width = padded_length(tf.reduce_max(tf.concat([words.row_lengths(), [1]], axis=0)))
+            values = words.with_values(probabilities(self.preprocessor.tokens(rows)))
+            values = values.to_tensor(0.0, shape=tf.stack([-1, width, len(names)]))
             tags = tf.gather(tf.constant(names), tf.argmax(values, axis=-1))
-            width = tf.shape(values)[1]
             is_word = tf.sequence_mask(words.row_lengths(), width)
             return {
                 "words": words.to_tensor("", shape=tf.stack([-1, width])),
                 "tags": tf.where(is_word, tags, ""),
-                "probabilities": values * tf.cast(is_word, values.dtype)[:, :, tf.newaxis],
+                "probabilities": values,
             }
 
         def serve(texts: Any) -> dict[str, Any]:
             words, starts, ends = split_words(texts, self.preprocessor.split)
-            outputs = tag(words)
+            outputs = tag(texts, words)
             shape = tf.shape(outputs["words"])
             return {**outputs, "starts": starts.to_tensor(0, shape=shape), "ends": ends.to_tensor(0, shape=shape)}
 
         def entities(texts: Any) -> dict[str, Any]:
-            words, starts, ends = split_words(texts, self.preprocessor.split)
-            values = probabilities(words)
-            values = tf.boolean_mask(values, tf.sequence_mask(words.row_lengths(), tf.shape(values)[1]))
-            return entities_in_graph(texts, starts, ends, values, names)
+            _, starts, ends = split_words(texts, self.preprocessor.split)
+            return entities_in_graph(texts, starts, ends, probabilities(self.preprocessor.tokens(texts)), names)
+
+        def aggregate(texts: Any, strategy: Any) -> dict[str, Any]:
+            tokens = self.preprocessor.text_tokens(texts)
+            values = probabilities(self.preprocessor.of_single_tokens(tokens[0]))
+
+            def by(name: str) -> Any:
+                def run() -> dict[str, Any]:
+                    units = join_tokens(name, texts, tokens, values, self.preprocessor.tokenizer)
+                    return entities_in_graph(texts, *units, names, join=name != "none")
+
+                return run
+
+            known = tf.constant(STRATEGIES)
+            with tf.control_dependencies([tf.debugging.Assert(tf.reduce_any(known == strategy), [_UNKNOWN, strategy])]):
+                number = tf.argmax(known == strategy, output_type=tf.int32)
+            return tf.switch_case(number, [by(name) for name in STRATEGIES])
 
         def tag_words(words: Any, counts: Any) -> dict[str, Any]:
-            return tag(tf.RaggedTensor.from_tensor(words, lengths=tf.cast(counts, tf.int64)))
+            words = tf.RaggedTensor.from_tensor(words, lengths=tf.cast(counts, tf.int64))
+            return tag(words, words)
 
         shape = ("batch", "words")
         texts, words = (
@@ -369,6 +432,9 @@ class TokenClassifier(EncoderTask):
             "tag_words": Endpoint(tag_words, (words, counts), tagged, "Labels words."),
             "label_names": label_names(self.labels),
         }
-        if are_bio(self.labels.names):
-            found["entities"] = Endpoint(entities, (texts,), ENTITY_FIELDS, "Finds the entities that BIO tags mark.")
+        if are_tags(self.labels.names):
+            strategy = Field("aggregation_strategy", (), "string", f"one of {', '.join(STRATEGIES)}", "simple")
+            about = "Finds the entities that tags mark"
+            found["entities"] = Endpoint(entities, (texts,), ENTITY_FIELDS, f"{about}, by words.")
+            found["aggregate"] = Endpoint(aggregate, (texts, strategy), ENTITY_FIELDS, f"{about}, by a strategy.")
         return found

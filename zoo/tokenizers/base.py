@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -64,6 +65,8 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
     # how many of the last tokens can change the text of those before them, but for bytes of a character that is not
     # complete yet: a text that grows is shown up to there; a subclass whose texts only ever grow says 0
     unstable_tokens = 4
+    # how a token spells a space; "" if none does
+    space = ""
 
     def __init__(self, vocabulary: Sequence[str], **special: Any) -> None:
         super().__init__(vocabulary, **special)
@@ -258,6 +261,16 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         values, row_splits, *positions = self._graphs.run(Tokenizer._find_tokens, self, choices, tensors)
         ids = import_tensorflow().RaggedTensor.from_row_splits(values, row_splits, validate=False)
         return Tokens(ids, *positions)
+
+    @property
+    def continues_word(self) -> np.ndarray | None:
+        """Which tokens go on with a word, bool `(vocabulary_size,)`; None if tokens do not say it."""
+        return None
+
+    @functools.cached_property
+    def is_space(self) -> np.ndarray:
+        """Which tokens are spaces alone, bool `(vocabulary_size,)`: they may stand for a space that a text lacks."""
+        return np.array([bool(self.space) and not token.strip(self.space) for token in self._vocabulary])
 
     def _find_tokens(
         self, found: tuple[str, ...], unit: str | None, parts: tf.Tensor, begins: tf.Tensor | None = None

@@ -78,6 +78,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
     """
 
     unstable_tokens = 0
+    space = "\u0120"
 
     def __init__(
         self,

@@ -56,6 +56,7 @@ class MarianTokenizer(Tokenizer, kind="marian"):
 
     # texts only ever grow
     unstable_tokens = 0
+    space = _SPACE
 
     def __init__(
         self,

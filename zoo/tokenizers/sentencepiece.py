@@ -80,6 +80,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
     """
 
     unstable_tokens = 0
+    space = _SPACE
 
     def __init__(
         self,

@@ -190,6 +190,10 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         )
         return cls(vocabulary, lowercase=lowercase, special_tokens=special_tokens, **options)
 
+    @property
+    def continues_word(self) -> np.ndarray:
+        return np.array([token.startswith(_CONTINUATION) for token in self._vocabulary])
+
     def _tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return tokenize_distinct_words(texts, self._find_words, self._encode_words, with_offsets=False).ids
 

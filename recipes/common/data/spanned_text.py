@@ -95,7 +95,7 @@ def make_spanned(sentence: TaggedWords) -> SpannedText:
     places = zoo.preprocessing.tags.joined_spans(sentence.words)
     spans = [
         {"start": places[first][0], "end": places[end - 1][1], "label": label}
-        for label, first, end in zoo.preprocessing.decode_bio(sentence.tags)
+        for label, first, end in zoo.preprocessing.decode_tags(sentence.tags)
     ]
     return SpannedText(" ".join(sentence.words) + ".", spans, [*sentence.tags, "O"], sentence.origin)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.common.words import terms_of
 
 
@@ -60,7 +61,9 @@ def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -
 
 
 def tag_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Returns the share of right tags, and where tags are BIO the precision, recall and F1 of whole entities.
+    """Returns the share of right tags, and where they mark entities the precision, recall and F1 of whole ones.
+
+    Such tags are those of BIO, BIOES and BILOU.
 
     Args:
         truth: Right tags of each sentence.
@@ -77,7 +80,7 @@ def tag_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
     """
     pairs = [pair for right, given in zip(truth, predicted, strict=True) for pair in zip(right, given, strict=True)]
     scores = {"accuracy": _round(np.mean([right == given for right, given in pairs]))}
-    if all(tag == "O" or tag[:2] in ("B-", "I-") for tag, _ in pairs):
+    if zoo.tasks.entities.are_tags([tag for tag, _ in pairs]):
         found = [(entities_of(right), entities_of(given)) for right, given in zip(truth, predicted, strict=True)]
         hits = sum(len(right & given) for right, given in found)
         in_truth, in_predicted = (sum(map(len, side)) for side in zip(*found, strict=True))
@@ -90,27 +93,18 @@ def tag_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
 def entities_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     """Returns the entities of a sentence: kind, first and last word.
 
-    An I tag goes on with an entity of its kind. Behind anything else it begins one.
+    A predicted tag that marks no entity counts as outside.
 
     Args:
-        tags: BIO tags.
-
-    Reference:
-        The script conlleval of the shared tasks of CoNLL.
+        tags: Tags of BIO, BIOES or BILOU, see `zoo.preprocessing.decode_tags`.
 
     Example:
 
     >>> entities_of(["B-PER", "I-PER", "O"])
     {('PER', 0, 1)}
     """
-    entities, first, kind = set(), 0, None
-    for place, tag in enumerate([*tags, "O"]):
-        if kind is not None and tag == f"I-{kind}":
-            continue
-        if kind is not None:
-            entities.add((kind, first, place - 1))
-        first, kind = place, tag[2:] if tag[:2] in ("B-", "I-") else None
-    return entities
+    known = [tag if zoo.preprocessing.tags.is_tag(tag) else "O" for tag in tags]
+    return {(kind, first, end - 1) for kind, first, end in zoo.preprocessing.decode_tags(known)}
 
 
 def linear_baseline(

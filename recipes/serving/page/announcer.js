@@ -1,6 +1,7 @@
 // What screen readers say of texts that are being written: whole words, and not with every token.
 
 const PAUSE = 1200; // milliseconds between two announcements
+const segmenter = new Intl.Segmenter(undefined, { granularity: "word" }); // in scripts without spaces, too
 const region = document.getElementById("announcer");
 
 let waiting = "";
@@ -29,8 +30,8 @@ export function begin() {
 
 function sayWords() {
   timer = null;
-  const end = waiting.search(/\s\S*$/);
-  const words = waiting.slice(0, Math.max(end, 0));
+  const end = [...segmenter.segment(waiting)].at(-1)?.index ?? 0;
+  const words = waiting.slice(0, end);
   if (words.trim()) {
     say(words);
     waiting = waiting.slice(end);

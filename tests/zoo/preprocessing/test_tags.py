@@ -1,12 +1,13 @@
 """Words of texts with their places, entities from tags and back."""
 
+import itertools
 import random
 
 import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo.preprocessing import decode_bio, encode_bio, split_words  # noqa: E402
+from zoo.preprocessing import decode_tags, encode_bio, split_words  # noqa: E402
 from zoo.preprocessing.tags import character_spans  # noqa: E402
 
 SPLIT = [
@@ -50,10 +51,31 @@ def test_words_and_their_places(split):
         ("I-A I-A O I-B", [("A", 0, 2), ("B", 3, 4)]),
         ("B-A I-B I-A", [("A", 0, 1), ("B", 1, 2), ("A", 2, 3)]),
         ("B-A-1 I-A-1", [("A-1", 0, 2)]),
+        # BIOES and BILOU
+        ("B-A I-A E-A S-A S-A O", [("A", 0, 3), ("A", 3, 4), ("A", 4, 5)]),
+        ("B-A L-A U-B I-A L-A", [("A", 0, 2), ("B", 2, 3), ("A", 3, 5)]),
     ],
 )
 def test_decoding(tags, entities):
-    assert decode_bio(tags.split()) == entities
+    assert decode_tags(tags.split()) == entities
+
+
+def test_all_short_rows_are_decoded_as_conlleval_does():
+    """Beginnings and ends of chunks by the rules of that script, with those of BILOU as synonyms."""
+    tags = ["O", *(f"{prefix}-{label}" for prefix in "BIESLU" for label in "XY")]
+    same = str.maketrans("LU", "ES")
+    for row in itertools.product(tags, repeat=4):
+        pairs = [("O", ""), *((tag[0].translate(same), tag[2:]) for tag in row), ("O", "")]
+        expected, start = [], None
+        for place, ((before, last), (now, label)) in enumerate(itertools.pairwise(pairs)):
+            ends = before in "ES" or (before in "BI" and now in "BSO") or (before != "O" and last != label)
+            begins = now in "BS" or (now in "EI" and before in "ESO") or (now != "O" and last != label)
+            if start is not None and ends:
+                expected.append((last, start, place))
+                start = None
+            if begins:
+                start = place
+        assert decode_tags(row) == expected, row
 
 
 def test_back_and_forth():
@@ -61,13 +83,13 @@ def test_back_and_forth():
     for _ in range(100):
         cuts = sorted(generator.sample(range(12), 6))
         entities = [(generator.choice("AB"), *cuts[at : at + 2]) for at in (0, 2, 4)]
-        assert decode_bio(encode_bio(entities, 12)) == entities
+        assert decode_tags(encode_bio(entities, 12)) == entities
 
 
 def test_what_is_no_tag():
-    for tag in ("A", "B-", "E-A", "-A"):
+    for tag in ("A", "B-", "X-A", "-A", "BI-A"):
         with pytest.raises(ValueError, match=rf"tags\[1\] must be 'O', or .* got '{tag}'"):
-            decode_bio(["O", tag])
+            decode_tags(["O", tag])
     for entities, message in (
         ([("A", 2, 2)], r"0 <= start < end <= 3, got \('A', 2, 2\)"),
         ([("A", 0, 4)], "end <= 3"),

@@ -72,6 +72,7 @@ def test_entities_count_as_a_whole():
     # one of two entities found, one of two that were given right; three words of four
     assert scores == {"accuracy": 0.75, "entity_precision": 0.5, "entity_recall": 0.5, "entity_f1": 0.5}
     assert tag_scores([["NOUN"]], [["VERB"]]) == {"accuracy": 0.0}
+    assert tag_scores([["S-PER", "O", "B-LOC", "E-LOC"]], [["S-PER", "O", "B-LOC", "O"]])["entity_f1"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,8 @@ def test_entities_count_as_a_whole():
         ("B-PER I-LOC I-LOC", {("PER", 0, 0), ("LOC", 1, 2)}),
         ("I-PER O I-PER", {("PER", 0, 0), ("PER", 2, 2)}),
         ("B-a-b I-a-b", {("a-b", 0, 1)}),
+        ("B-PER E-PER S-PER I-PER", {("PER", 0, 1), ("PER", 2, 2), ("PER", 3, 3)}),
+        ("U-PER B-PER I-PER L-PER", {("PER", 0, 0), ("PER", 1, 3)}),
     ],
 )
 def test_entities_begin_where_conlleval_begins_them(tags, entities):
