@@ -169,7 +169,7 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
     word = _EXPRESSIONS[split]
     # the splitting operation ends a text at NUL, which is a control character like others here
     texts = tf.strings.regex_replace(texts, r"\x00", "\x01")
-    words, starts, ends = regex_split_with_offsets(texts, word, word)
+    words, starts, ends = regex_split_with_offsets(texts, f"[{_SPACE}]+|{word}", word)
     # what stands between two matches is no word; but bytes that are not UTF-8, which nothing matches, are a symbol
     if split == "letters":
         is_word = tf.strings.regex_full_match(words.values, word)
