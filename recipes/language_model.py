@@ -23,7 +23,7 @@ from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
 from recipes.common.errors import ConfigError
-from recipes.common.evaluation.text_metrics import perplexity
+from recipes.common.evaluation.text_metrics import bits_per_character, perplexity
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import make_sampler
@@ -163,13 +163,14 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         )
         nll = float(task.evaluate(validation.dataset, return_dict=True, verbose=0)["nll"])
         characters = sum(map(len, validation_text))
-        tokens = validation.number_of_tokens
+        tokens, lost = validation.number_of_tokens, int(task.tokenizer.lost_characters(validation_text).sum())
         results = {
             "parameters": task.count_params(),
             "validation_tokens": tokens,
             "validation_nll_per_token": round(nll, 4),
             "validation_perplexity": perplexity(nll),
-            "validation_bits_per_character": round(nll / math.log(2) * tokens / characters, 4),
+            **({"validation_lost_characters": lost} if lost else {}),
+            f"validation_{bits_per_character(lost)}": round(nll / math.log(2) * tokens / characters, 4),
             "training_seconds": round(seconds, 1),
         }
         options = {"sampler": sampler, "max_new_tokens": config.new_tokens}

@@ -200,6 +200,40 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             return ids.values, starts, ends
         return ids, ids.with_values(starts), ids.with_values(ends)
 
+    def lost_characters(self, texts: Sequence[str]) -> np.ndarray:
+        """Returns how many characters of each text its tokens do not tell.
+
+        These are the characters of unknown tokens, and those that no token covers, other than white space. What a
+        normalization replaces, such as upper case, does not count.
+
+        Args:
+            texts: The texts.
+
+        Returns:
+            Integers, `(texts,)`.
+
+        Raises:
+            TypeError, ValueError: As for `tokenize`.
+
+        Example:
+
+        >>> tokenizer.lost_characters(["a small dog", "a small \u72ac"])
+        array([0, 1])
+        """
+        if not len(texts):
+            return np.zeros(0, "int64")
+        rows = [part.to_list() for part in self.tokenize_with_offsets(list(texts))]
+        lost = []
+        for text, ids, starts, ends in zip(texts, *rows, strict=True):
+            is_unknown = np.array(ids, "int64") == (-1 if self.unknown_id is None else self.unknown_id)
+            told, untold = (np.zeros(len(text) + 1, "int64") for _ in range(2))
+            for covered, which in ((told, ~is_unknown), (untold, is_unknown)):
+                np.add.at(covered, np.array(starts, "int64")[which], 1)
+                np.add.at(covered, np.array(ends, "int64")[which], -1)
+            is_lost = (np.cumsum(told)[:-1] == 0) | (np.cumsum(untold)[:-1] > 0)
+            lost.append(sum(not text[place].isspace() for place in np.flatnonzero(is_lost)))
+        return np.array(lost, "int64")
+
     def tokenize_words(self, words: Any) -> tuple[Any, Any]:
         """Tokenizes texts that are already split into words, and returns the word of each token.
 

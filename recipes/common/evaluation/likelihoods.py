@@ -20,7 +20,7 @@ from recipes.common.data.chat_files import Conversation
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.evaluation.evaluations import Evaluation
 from recipes.common.evaluation.significance import mean_of
-from recipes.common.evaluation.text_metrics import exact_match, perplexity
+from recipes.common.evaluation.text_metrics import bits_per_character, exact_match, perplexity
 
 # numbers of the logits of a batch
 _MOST_LOGITS = 1 << 26
@@ -77,6 +77,7 @@ def evaluate_language_model(
         "token",
         guessed=labels,
         characters=list(map(len, texts)),
+        lost=int(task.tokenizer.lost_characters(documents).sum()),
         scores={"window": length},
     )
 
@@ -146,6 +147,7 @@ def _evaluation(
     guessed: Any,
     scores: dict[str, Any],
     characters: Sequence[int] | None = None,
+    lost: int = 0,
 ) -> Evaluation:
     nll = sum(sums) / max(1, sum(tokens))
     outputs = [{"tokens": int(count), "nll": round(total, 4)} for total, count in zip(sums, tokens, strict=True)]
@@ -157,9 +159,11 @@ def _evaluation(
     }
     measures = {f"nll_per_{unit}": mean_of(sums, tokens)}
     if characters is not None:
-        bits = np.asarray(sums) / math.log(2)
-        results["bits_per_character"] = round(float(bits.sum()) / max(1, sum(characters)), 4)
-        measures["bits_per_character"] = mean_of(bits, characters)
+        bits, name = np.asarray(sums) / math.log(2), bits_per_character(lost)
+        if lost:
+            results["lost_characters"] = lost
+        results[name] = round(float(bits.sum()) / max(1, sum(characters)), 4)
+        measures[name] = mean_of(bits, characters)
     return Evaluation(rows, outputs, results, measures, guessed={f"nll_per_{unit}": _digest(guessed)})
 
 
@@ -242,7 +246,8 @@ def evaluate_replies(
     with errors_of("options"):
         outputs = [answer.strip() for answer in task.generate(asked, **options)]
     replies = [talk.messages[-1]["content"].strip() for talk in kept]
-    characters = [sum(len(each["content"]) for each in talk.messages if each["role"] == "assistant") for talk in kept]
+    written = [[each["content"] for each in talk.messages if each["role"] == "assistant"] for talk in kept]
+    characters = [sum(map(len, contents)) for contents in written]
     same = [output == reply for output, reply in zip(outputs, replies, strict=True)]
     evaluation = _evaluation(
         [{"messages": before, "reference": reply} for before, reply in zip(asked, replies, strict=True)],
@@ -251,6 +256,7 @@ def evaluate_replies(
         "reply_token",
         guessed=np.concatenate([guessed[place] for place in range(len(kept))]),
         characters=characters,
+        lost=int(task.tokenizer.lost_characters([text for contents in written for text in contents]).sum()),
         scores={
             "conversations": len(kept),
             "too_long": dropped.total,

@@ -45,6 +45,22 @@ def check_texts(hypotheses: Sequence[str], references: Sequence[Any]) -> None:
         )
 
 
+def bits_per_character(lost: int) -> str:
+    """Returns what the figure is called: where tokens do not tell all characters, it is a lower bound.
+
+    A text takes more bits than its tokens, which become fewer the more characters a tokenizer loses.
+
+    Args:
+        lost: Number of characters that the tokens do not tell, see `Tokenizer.lost_characters`.
+
+    Example:
+
+    >>> bits_per_character(3)
+    'bits_per_character_at_least'
+    """
+    return "bits_per_character_at_least" if lost else "bits_per_character"
+
+
 def perplexity(loss: float) -> float | None:
     """Returns the exponential of a mean negative log-likelihood; None if it is NaN or too large for a float.
 

@@ -19,7 +19,7 @@ from recipes.common.evaluation.likelihoods import (
     evaluate_masked_lm,
     evaluate_replies,
 )
-from zoo.tokenizers import ByteLevelBPETokenizer
+from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer
 
 TEXT = "the cat sat on the mat, and the dog ran over the hill.\n" * 12
 TALKS = [
@@ -94,6 +94,23 @@ def test_bits_per_character_are_tested_whatever_the_tokens(models, capsys):
     assert verdicts(found)["bits_per_character"] in ("higher", "lower", "noise")
     evaluate.check_rows(found)
     assert "290 guesses other tokens than 264: nll_per_token: not tested" in capsys.readouterr().out
+
+
+def test_lost_characters_make_a_lower_bound(models):
+    lossless = models[264]
+    lossy = zoo.CausalLM(lossless.backbone, SentencePieceTokenizer.train([TEXT], 25))
+    documents = [TEXT, "a hill \u72ac\u5c71 \U0001f600"]
+    assert lossy.tokenizer.lost_characters(documents).tolist() == [0, 3]
+    assert lossless.tokenizer.lost_characters([*documents, "\x00 \xe9"]).tolist() == [0, 0, 0]
+    found = {
+        "lossless": evaluate_language_model(lossless, documents, length=16),
+        "lossy": evaluate_language_model(lossy, documents, length=16),
+    }
+    scores = found["lossy"].scores
+    assert "bits_per_character" not in scores and scores["lost_characters"] == 3
+    assert 0 < scores["bits_per_character_at_least"]
+    assert "lost_characters" not in found["lossless"].scores
+    assert "bits_per_character" not in {name for name, verdict in verdicts(found).items() if verdict != "not tested"}
 
 
 def test_the_end_of_a_packed_document_belongs_to_it(models):
