@@ -23,7 +23,7 @@ import zoo
 from recipes.common.charts import plot_reliability
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import test_part, validation_part
+from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
 from recipes.common.data.questions import QUESTIONS, Question, columns_of, read_questions
 from recipes.common.evaluation.answer_metrics import answer_scores, best_threshold, normalized, token_f1
 from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
@@ -53,6 +53,7 @@ class DataConfig:
     on_error: Literal["raise", "skip"] = setting(
         "raise", "What to do at a malformed question: stop, or skip and count it."
     )
+    deduplicate: bool = deduplicate_key()
     language: str = setting(
         "en",
         "Two-letter code of the language of the answers. Scores ignore the articles of ar, de, en, es and vi.",
@@ -110,7 +111,7 @@ def main(config: AnswerConfig) -> dict[str, Any]:
     started = time.monotonic()
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
-        train, validation, test = open_parts(config.data, QUESTIONS, read_questions)
+        train, validation, test = open_parts(config.data, QUESTIONS, read_questions, account=run.data)
         task = make_model(config, run, train)
         for name, rows in (("training", train), ("validation", validation), ("test", test)):
             print_cut_questions(name, task.preprocessor, rows)

@@ -23,7 +23,7 @@ import zoo
 from recipes.common.charts import plot_agreement, plot_confusion
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import test_part, validation_part
+from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
 from recipes.common.data.labelled_text import (
     LABELLED,
     LabelledText,
@@ -68,6 +68,7 @@ class DataConfig:
     )
     label_separator: str | None = setting(None, "String that separates several labels of a text.", of_files=True)
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
+    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,7 +119,7 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
     check(config)
     problem = config.model.problem
     with RunFolder(config.run_folder, config) as run:
-        train_examples, validation_examples, test_examples = open_examples_of(config)
+        train_examples, validation_examples, test_examples = open_examples_of(config, run)
         task = make_model(config, run, train_examples)
         unknown: dict[str, int] = {}
         if problem != "regression":
@@ -204,7 +205,7 @@ def check(config: ClassifyConfig) -> None:
         raise ConfigError(f"model.stride must be null with pairs of texts, which have no windows, got {model.stride}")
 
 
-def open_examples_of(config: ClassifyConfig) -> list[Sequence[LabelledText]]:
+def open_examples_of(config: ClassifyConfig, run: RunFolder) -> list[Sequence[LabelledText]]:
     """Returns training, validation and test examples, and says what was left out."""
     data = config.data
     return open_parts(
@@ -219,6 +220,7 @@ def open_examples_of(config: ClassifyConfig) -> list[Sequence[LabelledText]]:
             label_separator=data.label_separator,
             numeric=config.model.problem == "regression",
         ),
+        account=run.data,
     )
 
 

@@ -24,12 +24,13 @@ import tqdm
 import zoo
 from recipes.common.config import parse, run_recipe, setting
 from recipes.common.config_sources import read_yaml
+from recipes.common.data.account import require_same_files
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of
 from recipes.common.evaluation.comparison import draw, write_tables
 from recipes.common.final_steps import FinalSteps
 from recipes.common.processes import run_all
 from recipes.common.recipe_modules import config_class_of, find_recipe
-from recipes.common.run_folder import changes, find_run, trained
+from recipes.common.run_folder import changes, data_paths, find_run, trained
 from recipes.common.training.fitting import TrainingConfig, prepare
 from recipes.common.varied_runs import Choice, Run, main_metric, read_choices
 
@@ -147,10 +148,11 @@ def check(run: Run) -> None:
 
 
 def refuse_another(run: Run) -> None:
-    """Raises a `RunFolderError` if the folder of a run belongs to one with another config that has been trained."""
+    """Raises a `RunFolderError` if the folder belongs to a run with another config or data that has been trained."""
     stored = find_run(run.config.run_folder)
     if stored is None or (stored.results is None and trained(stored.path) is None):
         return
+    require_same_files(stored.path, data_paths(run.config))
     changed = changes(stored.config_yaml, run.config)
     if changed:
         lines = [f"  {key}: {before!r} there, {now!r} now" for key, (before, now) in changed.items()]

@@ -23,7 +23,7 @@ import numpy as np
 import zoo
 from recipes import language_model, pretrain_masked_lm, translate
 from recipes.common.config import differences, run_recipe, setting
-from recipes.common.data.held_out_files import validation_part
+from recipes.common.data.held_out_files import deduplicate_key, validation_part
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.evaluation.translation_metrics import translation_scores
@@ -83,6 +83,7 @@ class DataConfig:
         of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed line: stop, or skip and count it.")
+    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -270,7 +271,7 @@ def make_material(config: DistillConfig, run: RunFolder, teacher: Any, student: 
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, train=[GENERATED[kind]]))
     if kind == "Seq2SeqLM":
         return pairs_material(config, run, teacher, student)
-    train, validation = open_texts(config.data)
+    train, validation = open_texts(config.data, run)
     if kind == "MaskedLM":
         return texts_material(config, teacher, student, train, validation)
     most, length = longest_of(teacher, student), config.training.length

@@ -23,8 +23,9 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
+from recipes.common.data.account import DataAccount
 from recipes.common.data.data_sets import are_named, is_name, open_part, open_parts
-from recipes.common.data.held_out_files import test_part, validation_part
+from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
 from recipes.common.data.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
 from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups
 from recipes.common.data.text_groups import GROUPS, TextGroup, group_columns, read_groups
@@ -63,6 +64,7 @@ class DataConfig:
         None, "Whether the first row of a table names its columns. null: yes if columns are given by name."
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
+    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +160,7 @@ def main(config: EmbedConfig) -> dict[str, Any]:
     prepare(config)
     check(config)
     with RunFolder(config.run_folder, config) as run:
-        train, validation, test = open_data(config)
+        train, validation, test = open_data(config, run.data)
         pairs, retrieval = open_evaluation(config, test)
         task = make_or_load_task(
             zoo.TextEmbedder,
@@ -243,12 +245,12 @@ def check(config: EmbedConfig) -> None:
             raise ConfigError(f"data.header must be null with a named data set, got {shown(data.header)}")
 
 
-def open_data(config: EmbedConfig) -> list[Sequence[Any]]:
+def open_data(config: EmbedConfig, account: DataAccount | None = None) -> list[Sequence[Any]]:
     """Returns training, validation and test rows, and says what was left out."""
     data = config.data
     if config.objective.name not in zoo.preprocessing.text_embedder.WITH_SIMILARITIES:
         columns = {"text_columns": data.text_columns, "header": data.header}
-        parts = open_parts(data, GROUPS, lambda files, bad: read_groups(files, bad, **columns))
+        parts = open_parts(data, GROUPS, lambda files, bad: read_groups(files, bad, **columns), account=account)
         for files, part in zip((data.train, data.validation, data.test), parts, strict=True):
             if len(part[0].texts) not in zoo.preprocessing.text_embedder.OBJECTIVES[config.objective.name]:
                 raise DataError(
@@ -261,6 +263,7 @@ def open_data(config: EmbedConfig) -> list[Sequence[Any]]:
         LABELLED,
         lambda files, bad: read_examples(files, bad, numeric=True, **columns),
         lambda pair, bad: is_in_range(pair, bad, data.highest),
+        account=account,
     )
 
 

@@ -27,6 +27,7 @@ from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.evaluation.translation_metrics import bleu, bleu_tokenization
 from recipes.common.final_steps import FinalSteps
+from recipes.common.run_folder import has_ended
 from recipes.common.saved_models import load_task
 from recipes.common.words import counted_words, first_words
 
@@ -107,7 +108,7 @@ def train_small_models(config: ExposureBiasConfig) -> dict[str, str]:
             training=dataclasses.replace(translate.TranslateConfig().training, epochs=config.epochs, clip_norm=1.0),
             export=False,
         )
-        if not Path(folders[name]).exists():
+        if not has_ended(run_folder, settings):
             translate.main(settings)
     return folders
 

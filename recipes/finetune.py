@@ -22,7 +22,7 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data.chat_data import CONVERSATIONS, short_conversations
 from recipes.common.data.chat_files import CHAT_FORMATS, Conversation, read_conversations
 from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import test_part, validation_part
+from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.evaluation.text_metrics import exact_match
 from recipes.common.finish import decoded, finish
@@ -66,6 +66,7 @@ class DataConfig:
         least=2,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
+    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +152,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
             lambda files, bad: read_conversations(
                 files, bad, chat_format=chat_format, file_format=data.format, key=data.key
             ),
+            account=run.data,
         )
         if task is None:
             task = make_model(config, run, chat_format, training)

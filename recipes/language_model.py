@@ -22,6 +22,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
+from recipes.common.data.held_out_files import deduplicate_key
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import bits_per_character, perplexity
 from recipes.common.finish import decoded, finish
@@ -61,6 +62,7 @@ class DataConfig:
     on_error: Literal["raise", "skip"] = setting(
         "raise", "What to do at a line that is not UTF-8: stop, or skip and count it."
     )
+    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +142,7 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         )
     with RunFolder(config.run_folder, config) as run:
         corpora = open_corpora(config, run)
-        train_text, validation_text = open_running_text(config.data, corpora)
+        train_text, validation_text = open_running_text(config.data, corpora, run)
         task = make_model(config, run, train_text, corpora)
         prompts = config.prompts
         if prompts is None:

@@ -26,7 +26,7 @@ from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.chat_files import CHAT_FORMATS
 from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import test_part, validation_part
+from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
 from recipes.common.data.preference_data import (
     PREFERENCES,
     Preference,
@@ -66,6 +66,7 @@ class DataConfig:
         least=2,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
+    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +141,7 @@ def main(config: PreferConfig) -> dict[str, Any]:
     with RunFolder(config.run_folder, config) as run:
         source = config.model.start_from or train_start(config, run)
         task = load_start(config, run, source)
-        training, validation, test = open_preferences(config, task)
+        training, validation, test = open_preferences(config, task, run)
         is_validation = test == validation
         longest = longest_of(config, task)
         rows = PreferenceRows(task.preprocessor, longest)
@@ -257,7 +258,7 @@ def load_start(config: PreferConfig, run: RunFolder, source: str) -> zoo.CausalL
     return task
 
 
-def open_preferences(config: PreferConfig, task: zoo.CausalLM) -> list[list[Preference]]:
+def open_preferences(config: PreferConfig, task: zoo.CausalLM, run: RunFolder) -> list[list[Preference]]:
     """Returns the training, validation and test sets."""
     chat_format = task.chat_format
     return open_parts(
@@ -265,6 +266,7 @@ def open_preferences(config: PreferConfig, task: zoo.CausalLM) -> list[list[Pref
         PREFERENCES,
         lambda files, bad: read_preferences(files, bad, chat_format=chat_format, keys=config.data.keys),
         lambda preference, bad: is_preference(preference, bad, chat_format),
+        account=run.data,
     )
 
 

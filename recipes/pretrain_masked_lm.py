@@ -22,6 +22,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
+from recipes.common.data.held_out_files import deduplicate_key
 from recipes.common.data.plain_text import cut_texts
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import perplexity
@@ -60,6 +61,7 @@ class DataConfig:
     on_error: Literal["raise", "skip"] = setting(
         "raise", "What to do at a line that is not UTF-8: stop, or skip and count it."
     )
+    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +109,7 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
         corpora = open_corpora(config, run)
-        parts = open_running_text(config.data, corpora)
+        parts = open_running_text(config.data, corpora, run)
         train, validation = (cut_texts(documents, config.data.words_per_text) for documents in parts)
         if corpora and config.model.start_from is None:
             adopt_tokenizer(corpora, run)

@@ -19,8 +19,9 @@ import numpy as np
 
 import zoo
 from recipes.common.config import run_recipe, setting
+from recipes.common.data.account import DataAccount
 from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import test_part, validation_part
+from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
 from recipes.common.data.labelled_text import LABELLED, NO_LABEL, LabelledText, is_in_range, read_examples
 from recipes.common.data.relevance import Pair, pairs_of_groups, with_negatives
 from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
@@ -75,6 +76,7 @@ class DataConfig:
         of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
+    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,7 +142,7 @@ def main(config: RerankConfig) -> dict[str, Any]:
     prepare(config)
     check(config)
     with RunFolder(config.run_folder, config) as run:
-        train, validation, test = open_data(config)
+        train, validation, test = open_data(config, run.data)
         retrieval, candidates = open_evaluation(config, test)
         parts = [pairs_of(config, part) for part in (train, validation)]
         is_binary = config.model.problem == "binary"
@@ -205,12 +207,12 @@ def check(config: RerankConfig) -> None:
                 )
 
 
-def open_data(config: RerankConfig) -> list[Sequence[Any]]:
+def open_data(config: RerankConfig, account: DataAccount | None = None) -> list[Sequence[Any]]:
     """Returns training, validation and test rows, and says what was left out."""
     data = config.data
     if data.label_column is None:
         columns = {"text_columns": data.text_columns, "header": data.header}
-        return open_parts(data, GROUPS, lambda files, bad: read_groups(files, bad, **columns))
+        return open_parts(data, GROUPS, lambda files, bad: read_groups(files, bad, **columns), account=account)
     columns = {"text_columns": data.text_columns, "label_column": data.label_column, "header": data.header}
 
     def accept(pair: LabelledText, bad: BadLines) -> bool:
@@ -223,7 +225,9 @@ def open_data(config: RerankConfig) -> list[Sequence[Any]]:
             return False
         return True
 
-    return open_parts(data, LABELLED, lambda files, bad: read_examples(files, bad, numeric=True, **columns), accept)
+    return open_parts(
+        data, LABELLED, lambda files, bad: read_examples(files, bad, numeric=True, **columns), accept, account=account
+    )
 
 
 def pairs_of(config: RerankConfig, rows: Sequence[LabelledText | TextGroup]) -> list[Pair]:

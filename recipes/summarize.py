@@ -18,7 +18,7 @@ from typing import Any, Literal
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import TextPair, open_parts
-from recipes.common.data.held_out_files import test_part, validation_part
+from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
 from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
 from recipes.common.evaluation.rouge import rouge
 from recipes.common.finish import decoded, finish
@@ -56,6 +56,7 @@ class DataConfig:
         of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
+    deduplicate: bool = deduplicate_key()
     max_text_length: int = setting(
         128,
         "Largest number of tokens of a text, including the end token. Longer texts are dropped and counted.",
@@ -114,7 +115,10 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
         training, validation, test = open_parts(
-            data, SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header)
+            data,
+            SUMMARIES,
+            lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header),
+            account=run.data,
         )
         task = make_or_load_task(
             zoo.Seq2SeqLM,

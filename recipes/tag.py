@@ -27,7 +27,7 @@ import zoo
 from recipes.common.charts import plot_confusion
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import is_name, open_parts
-from recipes.common.data.held_out_files import test_part, validation_part
+from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
 from recipes.common.data.labelled_text import require_known_labels, unknown_labels
 from recipes.common.data.spanned_text import SPANNED, SpannedText, read_spanned, span_errors, span_scores, with_tags
 from recipes.common.data.tagged_words import TAGGED, TaggedWords, read_tagged
@@ -64,6 +64,7 @@ class DataConfig:
     on_error: Literal["raise", "skip"] = setting(
         "raise", "What to do at a malformed line: stop, or skip and count the sentence."
     )
+    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +92,7 @@ def main(config: TagConfig) -> dict[str, Any]:
     started = time.monotonic()
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
-        train, validation, test = open_rows(config.data)
+        train, validation, test = open_rows(config.data, run)
         labels = labels_of(train)
         task = make_or_load_task(
             zoo.TokenClassifier,
@@ -161,7 +162,7 @@ def are_spanned(rows: Sequence[Row]) -> bool:
     return isinstance(rows[0], SpannedText)
 
 
-def open_rows(data: DataConfig) -> list[Sequence[Row]]:
+def open_rows(data: DataConfig, run: RunFolder) -> list[Sequence[Row]]:
     """Returns training, validation and test rows, all words with tags or all texts with spans."""
     columns = {"word_column": data.word_column, "tag_column": data.tag_column}
     files = [*data.train, *data.validation, *data.test]
@@ -169,14 +170,14 @@ def open_rows(data: DataConfig) -> list[Sequence[Row]]:
     if len(are_json) > 1:
         raise ConfigError(f"data must be texts with spans (JSON lines) or words with tags (CoNLL), got both: {files}")
     if are_json == {False}:
-        return open_parts(data, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
+        return open_parts(data, TAGGED, lambda files, bad: read_tagged(files, bad, **columns), account=run.data)
     for name, column in columns.items():
         default = getattr(DataConfig(), name)
         if column != default:
             raise ConfigError(
                 f"data.{name} must be {default} with texts with spans, which have no columns, got {column}"
             )
-    parts = open_parts(data, SPANNED, lambda files, bad: read_spanned(files, bad, data.split))
+    parts = open_parts(data, SPANNED, lambda files, bad: read_spanned(files, bad, data.split), account=run.data)
     return [with_tags(part, data.split) for part in parts]
 
 

@@ -23,7 +23,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import TextPair, open_parts
-from recipes.common.data.held_out_files import test_part, validation_part
+from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
 from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.errors import ConfigError, shown
 from recipes.common.evaluation.translation_metrics import (
@@ -65,6 +65,7 @@ class DataConfig:
         of_files=True,
     )
     on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
+    deduplicate: bool = deduplicate_key()
     max_length: int = setting(
         128,
         "Largest number of tokens of a sentence, including the end token. Longer sentences are dropped and counted.",
@@ -180,6 +181,7 @@ def main(config: TranslateConfig) -> dict[str, Any]:
             PARALLEL,
             lambda files, bad: read_pairs(files, bad, columns=data.columns, keys=data.keys, header=data.header),
             lambda pair, bad: has_language_token(pair, bad, tokens),
+            account=run.data,
         )
         model = make_or_load_task(
             zoo.Seq2SeqLM,

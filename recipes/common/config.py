@@ -284,6 +284,21 @@ def differences(old: Any, new: Any, *, harmless: bool = True) -> dict[str, tuple
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
+def paths_in(config: Any) -> dict[str, list[str]]:
+    """Returns the files and folders, or names of data sets, that a config holds, by key.
+
+    Args:
+        config: A config.
+
+    Example:
+
+    >>> paths_in(ClassifyConfig())["data.train"]
+    ['date_languages']
+    """
+    values = {key.name: operator.attrgetter(key.name)(config) for key in _keys(type(config)) if key.offers == "paths"}
+    return {name: [value] if isinstance(value, str) else list(value or ()) for name, value in values.items()}
+
+
 def _keys(config_class: type, prefix: str = "", group_default: Any = None) -> Iterator[_Key]:
     """The leaves of a config class; a group's default instance, where it has one, gives the defaults of its keys."""
     annotations = typing.get_type_hints(config_class)

@@ -63,6 +63,7 @@ def finish(
     trained = sum(math.prod(weight.shape) for weight in task.trainable_weights)
     if trained < task.count_params():
         results["trained_parameters"] = trained
+    results.update(run.data.counts)
     if test_is_validation is not None:
         results["test_is_validation"] = test_is_validation
     if test_is_validation:

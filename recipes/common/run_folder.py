@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -18,6 +19,7 @@ import filelock
 import zoo
 from recipes.common import config as config_module
 from recipes.common.config_sources import dump_yaml
+from recipes.common.data.account import DataAccount
 from recipes.common.errors import ConfigError, RunFolderError, shown
 from recipes.common.final_steps import FinalSteps
 from recipes.common.output_file import check_place
@@ -27,9 +29,21 @@ _RECIPE_FILE = "recipe.txt"
 _RESULTS_FILE = "results.json"
 _LOCK_FILE = "run.lock"
 _METRICS_FILE = "metrics.csv"
+# groups of keys whose files are those of models
+_MODELS = ("model", "teacher")
 # what processes that train together have in common
 _READ_BY_ALL = ("tokenizer", "checkpoints")
-_MADE_BEFORE_TRAINING = ("tokenizer", "checkpoints", _METRICS_FILE, "tensorboard", "samples", "plots")
+# what is written before the first batch, or lost with it; all else in these folders is somebody else's
+_MADE_BEFORE_TRAINING = (
+    "tokenizer/tokenizer.json",
+    f"tokenizer/*-{16 * '[0-9a-f]'}.*",
+    "checkpoints/state/epoch-*-batch-*",
+    "checkpoints/state/best.safetensors",
+    "checkpoints/last_epochs/weights-step-*.safetensors",
+    _METRICS_FILE,
+    "tensorboard/*/events.out.tfevents.*",
+    "samples/epoch-*.txt",
+)
 
 
 def recipe_of(config_class: type) -> str | None:
@@ -133,6 +147,15 @@ def changes(stored: Path, config: Any, harmless: bool = False) -> dict[str, tupl
     return changed
 
 
+def data_paths(config: Any) -> dict[str, list[str]]:
+    """Returns the data that a config names, by key: not the models that the run starts from.
+
+    Args:
+        config: The config.
+    """
+    return {key: paths for key, paths in config_module.paths_in(config).items() if key.split(".")[0] not in _MODELS}
+
+
 def trained(folder: Path) -> tuple[int, int] | None:
     """Returns the epochs, and batches of the next one, that a run has been trained; None if there are none.
 
@@ -144,7 +167,7 @@ def trained(folder: Path) -> tuple[int, int] | None:
 
 
 def has_ended(folder: Path, config: Any) -> bool:
-    """Returns whether a run within another one has ended; one with another config, or of another recipe, is removed.
+    """Returns whether a run within another one has ended; one with another config, or of another recipe, is renamed.
 
     Keys that a resumed run may change do not count. A run that is to be longer than it was has not ended.
 
@@ -168,10 +191,19 @@ def has_ended(folder: Path, config: Any) -> bool:
     except RunFolderError:
         is_same = False  # a key that there is no more
     if not is_same or epochs > wanted:
-        print(f"{folder} belongs to a run with another config, and begins anew")
-        zoo.storage.remove(folder)
+        numbers = itertools.count(1)
+        kept = next(path for number in numbers if not os.path.lexists(path := Path(f"{folder}.before_{number}")))
+        print(f"{folder} belongs to a run with another config, and begins anew; the other one is now {kept}")
+        folder.rename(kept)
         return False
     return epochs == wanted and stored.has_ended
+
+
+def _remove_empty(folder: Path, top: Path) -> None:
+    """Removes a folder, and those above it up to `top`, as long as they are empty."""
+    while folder != top and not any(folder.iterdir()):
+        folder.rmdir()
+        folder = folder.parent
 
 
 class RunFolder:
@@ -192,13 +224,14 @@ class RunFolder:
         config: The config of the run.
         resumed: True if the folder held the config of an earlier start of this run.
         start: The saved model that the run starts from; None until there is one, and for a new model.
+        data: What the run has read.
         final_steps: What `finish` does after the results.
 
     Raises:
         ConfigError: The path is too long.
-        RunFolderError: Another process holds the folder, it belongs to a run with another config (the message lists
-            the keys that differ) or has been trained for more epochs than the config asks for, its checkpoints were
-            removed, its config cannot be read, it holds files but no config, or it cannot be made.
+        RunFolderError: Another process holds the folder, it belongs to a run with another config or other data (the
+            message lists the keys or files that differ) or has been trained for more epochs than the config asks for,
+            its checkpoints were removed, its config cannot be read, it holds files but no config, or it cannot be made.
 
     Example:
 
@@ -254,6 +287,7 @@ class RunFolder:
             # which a resume cuts to the length that it had
             shutil.copy(run / _METRICS_FILE, self.path)
         self.resumed = trained(self.path) is not None
+        self.data = DataAccount(None, {}, False)
 
     def _adopt(self, config: Any) -> bool:
         """Compares the config with the one stored here, if any, and stores it."""
@@ -268,11 +302,17 @@ class RunFolder:
                 )
             resumed = not changes(stored, config)
             # the tokenizer, too: where a file of the data was put right, it is that of the wrong one
-            made = [self.path / name for name in _MADE_BEFORE_TRAINING if (self.path / name).exists()]
+            made = [path for pattern in _MADE_BEFORE_TRAINING for path in sorted(self.path.glob(pattern))]
             if made or not resumed:
                 print(f"{self.path}: nothing has been trained here, so the run begins anew")
             for path in made:
                 zoo.storage.remove(path)
+                _remove_empty(path.parent, self.path)
+            if self.tokenizer.is_dir():
+                raise RunFolderError(
+                    f"{str(self.tokenizer)!r} holds {min(os.listdir(self.tokenizer))!r}, which is of no tokenizer; "
+                    "move it to another place"
+                )
         elif resumed:
             self._compare(stored, config)
         else:
@@ -283,6 +323,7 @@ class RunFolder:
                     f"the folder {str(self.path)!r} holds {content[0]!r} but no {_CONFIG_FILE}, so it is not "
                     "the folder of a run; name a new or an empty folder"
                 )
+        self.data = DataAccount(self.path, data_paths(config), trained(self.path) is not None)
         if resumed and changes(stored, config, harmless=True):
             # what a longer training gives is not known yet
             (self.path / _RESULTS_FILE).unlink(missing_ok=True)
@@ -290,6 +331,7 @@ class RunFolder:
         recipe = recipe_of(type(config))
         if recipe is not None:
             self.write_text(_RECIPE_FILE, recipe + "\n")
+        self.data.save()
         return resumed
 
     def _clean(self) -> None:

@@ -198,7 +198,7 @@ class OwnTraining:
 class OwnConfig:
     """A recipe of one's own."""
 
-    path: str = setting(help="A key without a default.")
+    path: str = setting(help="A key without a default.", offers="paths")
     run_folder: str = setting("runs/own", "Folder.")
     training: OwnTraining = OwnTraining()
     export: bool = setting(True, "Export.", harmless=True)
@@ -218,6 +218,25 @@ def test_runs_of_a_recipe_of_ones_own(tmp_path):
         assert len(runs()) == 2
         folder.write_text("results.json", "{}")
     with pytest.raises(RunFolderError, match="belongs to a run with another config.*\n  path: 'wrong' there, 'a' now"):
+        runs()
+
+
+def test_runs_that_have_ended_with_other_data_are_not_compared(tmp_path, monkeypatch):
+    """The results of a run are those of its data; a file that has changed since would give others."""
+    monkeypatch.chdir(tmp_path)
+    config = parse(compare.CompareConfig, ["own.recipe", "--vary", "path=a,b", "--seeds", "1"])
+
+    def runs():
+        return compare.make_runs(config, "own.recipe", OwnConfig, tmp_path, read_choices(config.vary))
+
+    for name in "ab":
+        (tmp_path / name).write_text(name)
+    for run in runs():
+        with RunFolder(run.config.run_folder, run.config) as folder:
+            folder.write_text("results.json", '{"accuracy": 0.5}')
+    assert [run.numbers() for run in runs()] == 2 * [{"accuracy": 0.5}]
+    (tmp_path / "b").write_text("other")
+    with pytest.raises(RunFolderError, match="data that have changed.*put the old files back.*\n  path: b had 1 bytes.*now 5"):
         runs()
 
 

@@ -219,9 +219,13 @@ def test_a_start_model_of_another_config_is_trained_anew(tmp_path, monkeypatch, 
         config = parse(prefer.PreferConfig, [*words, *more])
         with RunFolder(config.run_folder, config) as run:
             assert prefer.train_start(config, run) == str(tmp_path / "run" / "start" / "model")
+        (tmp_path / "run" / "start" / "notes.txt").write_text(more[-1] if more else "first")
     # what the start model does not depend on changes nothing
     assert trained == [(0, None), (1, None), (0, None), (0, {})]
     assert "start belongs to a run with another config, and begins anew" in capsys.readouterr().out
+    # those before are kept, with what somebody has put there
+    kept = {path.parent.name: path.read_text() for path in tmp_path.rglob("notes.txt")}
+    assert kept == {"start.before_1": "first", "start.before_2": "1", "start.before_3": "1", "start": "{}"}
 
 
 def test_a_run_whose_folder_was_moved_goes_on(start, tmp_path, monkeypatch, capsys):

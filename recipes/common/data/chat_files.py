@@ -31,6 +31,11 @@ class Conversation(NamedTuple):
     messages: list[dict[str, str]]
     origin: str
 
+    @property
+    def given(self) -> list[dict[str, str]]:
+        """What a model is given of it: all but the last reply."""
+        return self.messages[:-1]
+
 
 def read_conversations(
     files: Sequence[str],

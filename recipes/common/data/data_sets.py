@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import pooch
 import requests
 
+from recipes.common.data.account import DataAccount
+from recipes.common.data.overlap import deduplicated, overlaps
 from recipes.common.errors import BadLines, ConfigError, DataError, OnError, nearest, shown
 
 DATA_FOLDER_VARIABLE = "ZOO_DATA"
@@ -167,14 +169,21 @@ def open_part(
 
 
 def open_parts(
-    data: Any, loaders: Loaders, read: Reader, check: Callable[[Any, BadLines], bool] | None = None
+    data: Any,
+    loaders: Loaders,
+    read: Reader,
+    check: Callable[[Any, BadLines], bool] | None = None,
+    *,
+    account: DataAccount | None = None,
 ) -> list[list[Any]]:
-    """Returns the training, validation and test sets, and says what was left out.
+    """Returns the training, validation and test sets, and says what was left out and which rows are in two of them.
 
     Args:
         data: A group of a config with the keys `train`, `validation`, perhaps `test`, and `on_error`. An empty one
-            stands for the part of the data set that `train` names.
+            stands for the part of the data set that `train` names. With a key `deduplicate` that is true, rows that
+            are in two of them stay in the latter one.
         loaders, read, check: See `open_part`.
+        account: What the run has read, which must be the same whenever it goes on; None where there is no run.
 
     Returns:
         A part for each of these keys. Without a test set, the validation set takes its place, and a message says so.
@@ -185,7 +194,7 @@ def open_parts(
 
     Example:
 
-    >>> train, validation, test = open_parts(config.data, TAGGED, read_conll)
+    >>> train, validation, test = open_parts(config.data, TAGGED, read_conll, account=run.data)
     """
     parts: list[list[Any]] = []
     for split in ("train", "validation", "test")[: 2 + hasattr(data, "test")]:
@@ -201,7 +210,23 @@ def open_parts(
             if data.test:
                 part, _ = open_part(data.test, "validation", loaders, read, data.on_error, check)
         parts.append(part)
-    return parts
+    named = dict(zip(Splits._fields, parts, strict=False))
+    test_is_validation = "test" in named and named["test"] is named["validation"]
+    if test_is_validation:
+        del named["test"]
+    if getattr(data, "deduplicate", False):
+        named = deduplicated(named)
+        empty = next((part for part, rows in named.items() if not rows), None)
+        if empty is not None:
+            raise DataError(
+                f"data.deduplicate leaves nothing of data.{empty}: all of its rows are in another part, too"
+            )
+    counts = overlaps(named)
+    if account is not None:
+        account.counts.update(counts)
+        for part, rows in named.items():
+            account.note_rows(part, rows)
+    return [*named.values(), *([named["validation"]] if test_is_validation else [])]
 
 
 class RemoteFile(NamedTuple):

@@ -51,7 +51,9 @@ def english_questions() -> Splits:
     """
     reviews, news = LABELLED["sst2"](), LABELLED["ag_news"]()
     learned = [row for index, row in enumerate(reviews.train) if index % _EVERY]
-    parts = ((learned, news.train), (reviews.train[::_EVERY], news.validation), (reviews.validation, news.test))
+    known = {row.texts for row in learned}
+    held_out = [row for row in reviews.train[::_EVERY] if row.texts not in known]
+    parts = ((learned, news.train), (held_out, news.validation), (reviews.validation, news.test))
     return Splits(*([*_asked("sst2", of_films), *_asked("ag_news", of_news)] for of_films, of_news in parts))
 
 

@@ -1,4 +1,4 @@
-"""The keys that name the held-out parts of the data, the same in all recipes that train."""
+"""The keys of the held-out parts of the data, the same in all recipes that train."""
 
 from __future__ import annotations
 
@@ -17,6 +17,20 @@ def validation_part() -> Any:
     >>> validation: list[str] = validation_part()
     """
     return setting([], f"{_AS_TRAIN}the validation set of the data set that train names.", offers="paths")
+
+
+def deduplicate_key() -> Any:
+    """Returns the field `deduplicate` of the config dataclass of a recipe's data.
+
+    Example:
+
+    >>> deduplicate: bool = deduplicate_key()
+    """
+    return setting(
+        False,
+        "Whether to leave out rows of the training data that validation or test have, too, rows of the validation that "
+        "test has, and rows that a part repeats. They are counted in any case.",
+    )
 
 
 def test_part() -> Any:

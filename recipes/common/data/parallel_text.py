@@ -203,8 +203,10 @@ def _load_multi30k_en_de_fr() -> Splits:
         [[TextPair(f"{token} {pair.source}", pair.target, pair.origin) for pair in part or ()] for part in splits]
         for token, splits in (("<2de>", _load_multi30k("en", "de")), ("<2fr>", _load_multi30k("en", "fr")))
     )
-    half = len(french[1]) // 2
-    french[1:] = french[1][:half], french[1][half:]
+    # both have the same English captions in the same order, one of which is learned, too
+    half, known = len(french[1]) // 2, {pair.source for pair in french[0]}
+    french[1:] = french[1][:half], [pair for pair in french[1][half:] if pair.source not in known]
+    german[1] = german[1][:half]
     # in turn, so that the first few pairs of a part show both
     parts = (itertools.chain(*itertools.zip_longest(*pairs)) for pairs in zip(german, french, strict=True))
     return Splits(*([pair for pair in part if pair is not None] for part in parts))
@@ -236,8 +238,8 @@ def _part_of(sentence: str) -> str:
 #   being test_2016_flickr (English-German only). The text is for non-commercial research.
 #   Source: Elliott et al. 2016, "Multi30K: Multilingual English-German Image Descriptions".
 # * `multi30k_en_de_fr`: each English caption twice, as `<2de> ...` with its German and `<2fr> ...` with its French
-#   translation, for `data.language_tokens`; 58,000 / 1,521 / 1,507 pairs. There is no French test set, so the second
-#   half of the French validation set is tested on, and not validated on.
+#   translation, for `data.language_tokens`; 58,000 / 1,014 / 1,506 pairs. There is no French test set, so the second
+#   half of the French validation set is tested on, and its English captions are not validated on.
 # * `tatoeba_en_fr`: 142,787 short sentence pairs (tatoeba.org and www.manythings.org/anki, CC BY 2.0), of which about
 #   2 % are for validation and 2 % for testing. English sentences that differ in case and punctuation only are in the
 #   same part.

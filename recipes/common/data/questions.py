@@ -34,6 +34,11 @@ class Question(NamedTuple):
     name: str
     origin: str
 
+    @property
+    def given(self) -> tuple[str, str]:
+        """What a model is given of it."""
+        return self.question, self.context
+
 
 def read_questions(files: Sequence[str], bad: BadLines) -> list[Question]:
     """Returns the questions of files.

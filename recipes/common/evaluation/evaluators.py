@@ -72,6 +72,7 @@ def evaluate_as(recipe: str, task: zoo.Task, held_out: HeldOut) -> Evaluation:
         raise ConfigError(f"options must be empty for a {name} of recipes.{recipe}, got {held_out.options!r}")
     if held_out.length is not None and recipe != "language_model":
         raise ConfigError(f"length must be null with recipes.{recipe}, got {held_out.length}")
+    held_out.refuse("deduplicate", because=_OF_TRAINING)
     evaluation, left_out = evaluate(task, held_out)
     evaluation.scores["left_out"] = left_out
     return evaluation

@@ -69,12 +69,13 @@ def open_corpora(config: Any, run: RunFolder) -> list[Corpus]:
     return corpora
 
 
-def open_running_text(data: Any, corpora: Sequence[Corpus]) -> tuple[list[str], list[str]]:
+def open_running_text(data: Any, corpora: Sequence[Corpus], run: RunFolder) -> tuple[list[str], list[str]]:
     """Returns the documents of training and validation as text; those of the training not where they are prepared.
 
     Args:
         data: The group `data` of a configuration.
         corpora: What `open_corpora` has found.
+        run: The run folder.
 
     Raises:
         ConfigError, DataError: If there is no validation set, and see `open_parts`.
@@ -90,8 +91,12 @@ def open_running_text(data: Any, corpora: Sequence[Corpus]) -> tuple[list[str], 
         return read_plain(files, bad, unit=data.unit)
 
     if not corpora:
-        train, validation = open_parts(data, PLAIN, read)
+        train, validation = open_parts(data, PLAIN, read, account=run.data)
         return train, validation
+    if data.deduplicate:
+        raise ConfigError(
+            "data.deduplicate must be false with prepared corpora, whose rows are not read here, got true"
+        )
     if not data.validation:
         return [], held_out_texts(data.train)
     return [], open_part(data.validation, "validation", PLAIN, read, data.on_error)[0]

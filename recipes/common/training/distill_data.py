@@ -75,13 +75,14 @@ def require_keys_of(kind: str, changed: dict[str, tuple[Any, Any]]) -> None:
             raise ConfigError(f"{name} must be {shown(default)} with a {kind}, got {shown(value)}")
 
 
-def open_texts(data: Any) -> list[list[str]]:
+def open_texts(data: Any, run: RunFolder) -> list[list[str]]:
     """Returns the training and validation documents.
 
     Args:
         data: The group `data` of `recipes.distill`.
+        run: The run folder.
     """
-    return open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
+    return open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit), account=run.data)
 
 
 def longest_of(teacher: Any, student: Any) -> int:
@@ -128,7 +129,10 @@ def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any) -> M
     """
     data = config.data
     train, validation = open_parts(
-        data, PARALLEL, lambda files, bad: read_pairs(files, bad, keys=data.keys, header=data.header)
+        data,
+        PARALLEL,
+        lambda files, bad: read_pairs(files, bad, keys=data.keys, header=data.header),
+        account=run.data,
     )
     dropped = BadLines("skip")
     train, validation = (_short_pairs(teacher, student, pairs, dropped) for pairs in (train, validation))

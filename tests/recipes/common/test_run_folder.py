@@ -1,15 +1,23 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import operator
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from recipes.common.config import parse, setting
+from recipes.common.config import parse, paths_in, setting
 from recipes.common.errors import RunFolderError
+from recipes.common.recipe_modules import config_class_of, find_recipe
 from recipes.common.run_folder import RunFolder, find_run, has_ended
+
+TRAINING_RECIPES = (
+    *("answer", "classify", "distill", "embed", "finetune", "language_model", "prefer", "pretrain_masked_lm"),
+    *("rerank", "summarize", "tag", "translate"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,7 +25,7 @@ class Config:
     """A config."""
 
     seed: int = setting(1, "Seed.")
-    train: list[str] = setting([], "Files.")
+    train: list[str] = setting([], "Files.", offers="paths")
     verbose: int = setting(1, "How much to print.", harmless=True)
 
 
@@ -253,3 +261,71 @@ def test_a_trained_model_without_its_checkpoints_is_not_trained_over(tmp_path):
         with pytest.raises(RunFolderError, match="holds a trained model, but not the checkpoints to go on from"):
             RunFolder(tmp_path, config)
     assert (tmp_path / "metrics.csv").exists() and find_run(tmp_path) is not None
+
+
+def changed_data(folder, file, text):
+    """A run that has been trained on a file, which then has another content."""
+    file.write_text("a\n")
+    RunFolder(folder, Config(train=[str(file)])).close()
+    save_state(folder)
+    file.write_text(text)
+
+
+def test_a_run_goes_on_with_the_data_that_it_was_trained_on(tmp_path):
+    folder, file = tmp_path / "run", tmp_path / "a.tsv"
+    changed_data(folder, file, "b\n")
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    with pytest.raises(RunFolderError) as error:
+        RunFolder(folder, Config(train=[str(file)]))
+    old, new = (hashlib.sha256(text).hexdigest()[:12] for text in (b"a\n", b"b\n"))
+    message = str(error.value)
+    assert f"train: {file} had 2 bytes (SHA-256 {old}), now 2 bytes (SHA-256 {new})" in message
+    assert "put the old files back" in message and "name another folder" in message
+    assert {path: path.read_bytes() for path in before} == before
+    file.write_text("a\n")
+    with RunFolder(folder, Config(train=[str(file)])) as run:
+        assert run.resumed
+    # a file that is gone is named by what reads it, and a copy of the same content is the same
+    file.unlink()
+    RunFolder(folder, Config(train=[str(file)])).close()
+
+
+def test_data_may_be_put_right_as_long_as_nothing_has_been_trained(tmp_path):
+    file = tmp_path / "a.tsv"
+    for text in ("a\n", "b\n"):
+        file.write_text(text)
+        RunFolder(tmp_path / "run", Config(train=[str(file)])).close()
+    save_state(tmp_path / "run")
+    RunFolder(tmp_path / "run", Config(train=[str(file)])).close()
+
+
+def test_a_run_of_an_earlier_version_has_no_account(tmp_path):
+    changed_data(tmp_path / "run", tmp_path / "a.tsv", "b\n")
+    (tmp_path / "run" / "data.json").unlink()
+    RunFolder(tmp_path / "run", Config(train=[str(tmp_path / "a.tsv")])).close()
+    (tmp_path / "a.tsv").write_text("c\n")
+    with pytest.raises(RunFolderError, match="a.tsv had 2 bytes"):
+        RunFolder(tmp_path / "run", Config(train=[str(tmp_path / "a.tsv")]))
+
+
+@pytest.mark.parametrize("name", TRAINING_RECIPES)
+def test_every_recipe_that_reads_files_names_them(tmp_path, name):
+    """What a run is compared by are all files that its config can name, apart from models and folders."""
+    config_class = config_class_of(find_recipe(name))
+    names = [name for name in paths_in(config_class()) if name.startswith(("data.", "evaluation."))]
+    assert {"data.train", "data.validation"} <= set(names)
+    files = {key: tmp_path / f"{number}.tsv" for number, key in enumerate(names)}
+    values = {}
+    for key, file in files.items():
+        file.write_text("a\n")
+        is_list = isinstance(operator.attrgetter(key)(config_class()), list)
+        values[key] = [str(file)] if is_list else str(file)
+    config = parse(config_class, ["--run_folder", str(tmp_path / "run")], values=values)
+    RunFolder(tmp_path / "run", config).close()
+    save_state(tmp_path / "run")
+    for key, file in files.items():
+        file.write_text("b\n")
+        with pytest.raises(RunFolderError, match=f"{key}: {file}"):
+            RunFolder(tmp_path / "run", config)
+        file.write_text("a\n")
+    RunFolder(tmp_path / "run", config).close()

@@ -31,7 +31,7 @@ def test_questions_have_the_answers_of_the_labels():
     conversations, preferences = CONVERSATIONS["english_questions"](), PREFERENCES["english_preferences"]()
     reviews, news = LABELLED["sst2"](), LABELLED["ag_news"]()
     sizes = [len(part) for part in conversations]
-    assert sizes == [6574 + 8003, 346 + len(news.validation), 872 + len(news.test)]
+    assert sizes == [6574 + 8003, 345 + len(news.validation), 872 + len(news.test)]
     for part, pairs in zip(conversations, preferences, strict=True):
         assert [row.messages for row in part] == [
             [*row.prompt, {"role": "assistant", "content": row.chosen}] for row in pairs
