@@ -236,7 +236,7 @@ def test_runs_that_have_ended_with_other_data_are_not_compared(tmp_path, monkeyp
             folder.write_text("results.json", '{"accuracy": 0.5}')
     assert [run.numbers() for run in runs()] == 2 * [{"accuracy": 0.5}]
     (tmp_path / "b").write_text("other")
-    with pytest.raises(RunFolderError, match="data that have changed.*put the old files back.*\n  path: b had 1 bytes.*now 5"):
+    with pytest.raises(RunFolderError, match="data that have changed.*\n  path: b had 1 bytes.*now 5"):
         runs()
 
 
