@@ -3,8 +3,11 @@
 A product of n vectors with a matrix of m numbers takes 2 n m operations, and its two gradients as many again each; a
 matrix that does not train has none, and inputs before which nothing trains have none. What is counted are the products:
 of kernels, of scores, of attention weights with values (Kaplan et al. 2020, "Scaling Laws for Neural Language Models",
-table 1). Scores count whole, also those that a causal mask hides: the XLA path computes them. Norms, softmax and
-activations are left out; they take time by their bytes.
+table 1). Norms, softmax and activations are left out; they take time by their bytes.
+
+With `attention="scores"` scores count whole, also those that a causal mask hides: the XLA path computes them. With
+`attention="flash"` those that are visible count, half of them in a long causal row, and the backward pass makes them
+again, five products after the two of the forward pass (Dao 2023, "FlashAttention-2", sections 3.1 and 4.1).
 """
 
 import math
@@ -47,7 +50,12 @@ def operations_of(shape: ModelShape, job: Job) -> Operations:
     7.94
     """
     needed = sum(2 * kernel.uses * kernel.size * kernel.products for kernel in shape.kernels)
-    needed += sum(_scores(layer, job.length) * _passes(layer) for layer in shape.layers)
+    is_fused = job.attention == "flash"
+
+    def scores(layer: LayerShape) -> float:
+        return _scores(layer, job.length, shape if is_fused else None)
+
+    needed += sum(scores(layer) * _passes(layer) for layer in shape.layers)
     # rows that fill up a batch are computed, too
     tokens = job.tokens_of_device * job.accumulation
 
@@ -61,7 +69,8 @@ def operations_of(shape: ModelShape, job: Job) -> Operations:
 
     own = sum(map(computed, shape.kernels))
     for layer in shape.layers:
-        own += _scores(layer, job.length) / shape.model_size * (_passes(layer) + (job.remat and layer.trains))
+        passes = _passes(layer) + (job.remat and layer.trains) + 0.5 * (is_fused and layer.attention_trains)
+        own += scores(layer) / shape.model_size * passes
     own = tokens * own + operations_of_optimizer(shape, job)
     return Operations(job.batch_size * job.length * needed, own * job.devices, own)
 
@@ -117,8 +126,17 @@ def _passes(layer: LayerShape) -> int:
     return 3 if layer.attention_trains else 1
 
 
-def _scores(layer: LayerShape, length: float) -> float:
-    """Operations of scores and of the weighted sum of values, for a token of a layer."""
+def _scores(layer: LayerShape, length: float, fused_in: ModelShape | None = None) -> float:
+    """Operations of scores and of the weighted sum of values, for a token of a layer.
+
+    Args:
+        layer: The layer.
+        length: Tokens that are attended to.
+        fused_in: The model, if a kernel computes visible scores alone; None if all are computed.
+    """
     product = 2 * layer.heads * (layer.key_dim + layer.value_dim)
-    own = min(length, layer.window or math.inf) * product
-    return own + (length * product if layer.has_cross_attention else 0)
+    own = min(length, layer.window or math.inf)
+    if fused_in is not None and layer.side == "target" and fused_in.config.architecture != "encoder":
+        # token i sees i tokens, of a window at most its width: the mean over the row
+        own -= own * (own - 1) / (2 * length)
+    return own * product + (length * product if layer.has_cross_attention else 0)

@@ -127,3 +127,29 @@ def test_layers_that_share_weights_and_windows():
     scores_left_out = 3 * 2 * 256 * 6 * 4 * (256 - 16) * 64
     found = operations_of(model_shape(without_values(config)), Job(config, 2, 256)).model
     assert found == by_hand(config, 2, 256) - scores_left_out
+
+
+@pytest.mark.parametrize("window", [None, (63, 0)])
+def test_fused_kernels_compute_visible_scores_alone(window):
+    """The pairs that a causal mask and a window leave, counted one by one; three passes of an update."""
+    config, length = zoo.preset_config("gpt2_small"), 512
+    config = dataclasses.replace(config, attention=dataclasses.replace(config.attention, window=window))
+    shape = model_shape(without_values(config))
+    whole, fused = (operations_of(shape, Job(config, 4, length, attention=kind)) for kind in ("scores", "flash"))
+    visible = hidden = 0
+    for layer in shape.layers:
+        width = layer.window or length
+        pairs = sum(min(place + 1, width) for place in range(length))
+        product = 2 * layer.heads * (layer.key_dim + layer.value_dim)
+        visible += 4 * pairs * product
+        hidden += 4 * (min(width, length) * length - pairs) * product
+    assert whole.model - fused.model == pytest.approx(3 * hidden)
+    # the backward pass makes the scores again: 3.5 passes of two products
+    assert whole.computed - fused.computed == pytest.approx(3 * hidden - 0.5 * visible)
+
+
+def test_encoders_have_no_causal_mask():
+    config = zoo.preset_config("bert_base_uncased")
+    shape = model_shape(without_values(config))
+    whole, fused = (operations_of(shape, Job(config, 4, 512, attention=kind)).model for kind in ("scores", "flash"))
+    assert whole == fused
