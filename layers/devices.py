@@ -1,5 +1,6 @@
 """The devices that a model runs on, and how the backend runs it."""
 
+import contextlib
 import functools
 from typing import Any
 
@@ -34,6 +35,19 @@ def has_onednn() -> bool:
     from tensorflow.python.util import _pywrap_util_port
 
     return _pywrap_util_port.IsMklEnabled()
+
+
+def computed_at_once() -> contextlib.AbstractContextManager[Any]:
+    """Returns a context in which operations on arrays are computed at once, also while a function is compiled."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.init_scope()
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return jax.ensure_compile_time_eval()
+    return contextlib.nullcontext()
 
 
 def computes_at_once() -> bool:

@@ -1,6 +1,5 @@
 """Attention weights other than the softmax of scaled dot products."""
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from layers.attention.kernels.plain import grouped_matmul, penalty, to_float32
+from layers.devices import computed_at_once
 from layers.roles import WHOLE
 
 
@@ -131,7 +131,7 @@ def check_weighting(weighting: AttentionWeighting, num_heads: int, keeps_order: 
         # of another shape: neither equal nor to be compared
         return np.where(visible, result, 0) if result.shape == scores.shape else np.full(scores.shape, np.inf)
 
-    with _eagerly():
+    with computed_at_once():
         expected = weights(scores, visible)
         hidden = [(0, 0)] * 3 + [(2, 4)]
         cases = {
@@ -153,19 +153,6 @@ def check_weighting(weighting: AttentionWeighting, num_heads: int, keeps_order: 
                 f"weighting must compute the weights of a query from its visible keys alone, got {weighting!r}, whose "
                 f"weights change {what}."
             )
-
-
-def _eagerly() -> contextlib.AbstractContextManager[Any]:
-    """A context in which operations on arrays are computed at once, also while a graph is built."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.init_scope()
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.ensure_compile_time_eval()
-    return contextlib.nullcontext()
 
 
 def dot_products(query: Any, key: Any, scale: float = 1.0) -> Any:
