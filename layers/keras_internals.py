@@ -171,6 +171,15 @@ def takes_logits(loss: Any) -> bool:
     return getattr(loss, "from_logits", getattr(loss, "_from_logits", True)) is not False
 
 
+def function_of(metric: Any) -> Any:
+    """Returns the function of which a Keras metric takes the mean; None for other metrics.
+
+    Args:
+        metric: The metric.
+    """
+    return getattr(metric, "_fn", None)
+
+
 def compiled_loss(model: keras.Model) -> Callable[..., Any] | None:
     """Returns the loss of `compile` as a function of labels, outputs and sample weights; None without one.
 

@@ -19,6 +19,7 @@ from layers.keras_internals import (
     compiled_loss,
     copy_exclusions,
     finds_shapes,
+    function_of,
     has_value,
     index_of,
     initialize,
@@ -184,6 +185,15 @@ def test_takes_logits():
         assert takes_logits(loss(from_logits=True)), loss
         assert not takes_logits(loss()), loss
     assert takes_logits(keras.losses.MeanSquaredError())
+
+
+@needs(function_of)
+def test_function_of():
+    def distance(y_true, y_pred):
+        return abs(y_true - y_pred)
+
+    assert function_of(keras.metrics.MeanMetricWrapper(distance)) is distance
+    assert function_of(keras.metrics.Mean()) is None
 
 
 @needs(compiled_loss)

@@ -48,11 +48,11 @@ class Sampler:
         # each of them is called by the next one of `Sampler`, but perhaps not by that of another base class
         for place, name in enumerate(_STEPS):
             for later in _STEPS[place + 1 :]:
-                owner = _owner(cls, later)
-                if name in vars(cls) and owner not in (cls, Sampler):
+                first, last = _owner(cls, name), _owner(cls, later)
+                if last is not Sampler and cls.__mro__.index(first) < cls.__mro__.index(last):
                     raise TypeError(
-                        f"{cls.__name__} must define {later}() besides {name}(), which {later}() of {owner.__name__} "
-                        "need not call."
+                        f"{cls.__name__} must define {later}() besides {name}() of {first.__name__}, which {later}() "
+                        f"of {last.__name__} need not call."
                     )
 
     def weights(self, logits: Any) -> Any:

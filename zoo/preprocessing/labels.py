@@ -94,9 +94,10 @@ class Labels:
 
     def class_of(self, label: Any, name: str) -> int:
         """Returns the number of the one label of a row or word, as `id_of`; False and True are those of two labels."""
+        label = _scalar(label)
         if isinstance(label, (bool, np.bool_)) and len(self) == 2:
             return int(label)
-        return self.id_of(_scalar(label), name)
+        return self.id_of(label, name)
 
     def ids(self, y: Any, count: int, name: str, x_name: str) -> np.ndarray:
         """Returns the number of each row's label, int32 `(rows,)`.
@@ -111,7 +112,7 @@ class Labels:
         """
         y = as_sequence(y, name, "labels")
         require_same_length(count, len(y), x_name, name, "label")
-        if all(isinstance(label, (list, tuple, np.ndarray)) and len(label) == 1 for label in y):
+        if all(isinstance(label, (list, tuple, np.ndarray)) and np.shape(label) == (1,) for label in y):
             y = [label[0] for label in y]
         return np.array([self.class_of(label, f"{name}[{row}]") for row, label in enumerate(y)], "int32")
 
@@ -303,7 +304,9 @@ def as_numbers(y: Any, count: int, width: int, name: str, x_name: str) -> np.nda
 
 
 def _scalar(label: Any) -> Any:
-    """Floats that are whole numbers, as arrays may hold them, as integers."""
+    """Floats that are whole numbers, as arrays may hold them, as integers; arrays without axes as what they hold."""
+    if isinstance(label, np.ndarray) and not label.ndim:
+        label = label.item()
     if isinstance(label, (float, np.floating)) and float(label).is_integer():
         return int(label)
     return label

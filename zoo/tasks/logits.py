@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from layers.keras_internals import takes_logits
+from layers.keras_internals import function_of, takes_logits
 from zoo.preprocessing.rows import shorten
 
 _LOSSES = (
@@ -135,7 +135,7 @@ def are_of_single_rows(metrics: Any) -> bool:
     """
     for metric in keras.tree.flatten(metrics):
         # what Keras makes of a function is a mean of it
-        for part in (metric, getattr(metric, "_fn", None)):
+        for part in (metric, function_of(metric)):
             kind = part if isinstance(part, type) or inspect.isfunction(part) else type(part)
             if part is None or isinstance(part, str):
                 continue

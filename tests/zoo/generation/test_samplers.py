@@ -312,6 +312,18 @@ def test_methods_that_would_not_be_called_are_refused():
             def choose(self, logits, numbers):
                 return logits
 
+    class Sharper:
+        def weights(self, logits):
+            return ops.softmax(2 * logits)
+
+    with pytest.raises(TypeError, match=r"Other must define choose\(\) besides weights\(\) of Sharper.*Greedy"):
+
+        class Other(Sharper, Greedy):  # noqa: F811
+            pass
+
+    # what comes after does not change what was chosen
+    assert type("Last", (Greedy, Sharper), {}).choose is Greedy.choose
+
     @dataclasses.dataclass(frozen=True)
     class Chosen(Sample):
         def choose(self, logits, numbers):

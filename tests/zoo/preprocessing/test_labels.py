@@ -52,6 +52,8 @@ def test_columns_and_booleans():
         assert two.ids(y, 3, "y", "x").tolist() == [1, 0, 1]
     for y in (np.array([[2], [0], [1]]), [["so-so"], ["bad"], ["good"]], tf.constant([[2.0], [0.0], [1.0]])):
         assert NAMED.ids(y, 3, "y", "x").tolist() == [2, 0, 1]
+    assert NAMED.ids([np.array(2), np.array("bad"), np.array(1.0)], 3, "y", "x").tolist() == [2, 0, 1]
+    assert two.ids([np.array(True), np.array(0), np.array(1)], 3, "y", "x").tolist() == [1, 0, 1]
     # as a data set has it
     assert two.graph_ids(flags).numpy().tolist() == [1, 0, 1]
     with pytest.raises(ValueError, match="labels must be 2 .* booleans"):
