@@ -258,7 +258,8 @@ def train_teacher(config: DistillConfig, run: RunFolder) -> str:
     wanted = config_class(run_folder=str(folder), export=False)
     if not has_ended(folder, wanted):
         print(f"training a teacher, in {folder}")
-        recipe.main(wanted)
+        with run.final_steps.including("teacher"):
+            recipe.main(wanted)
         # seed and policy are those of this run again
         prepare(config)
     return str(folder / "model")

@@ -78,7 +78,9 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     folder = Path(config.run_folder)
     with errors_of("run_folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    folders = dict(zip(config.names or config.models, config.models, strict=True)) or train_small_models(config)
+    steps = FinalSteps(folder)
+    named = dict(zip(config.names or config.models, config.models, strict=True))
+    folders = named or train_small_models(config, steps)
     test, _ = open_part(config.data, "test", PARALLEL, read_pairs, "raise")
     if test is None:
         raise DataError(f"{' '.join(config.data)} has no test set")
@@ -89,14 +91,13 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     table = make_table(reports)
     zoo.storage.write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
     zoo.storage.write_text_atomically(folder / "exposure_bias.md", table)
-    steps = FinalSteps(folder)
     steps.attempt("exposure_bias.png", draw, reports, folder / "exposure_bias.png")
     print(table)
     steps.raise_failed()
     return reports
 
 
-def train_small_models(config: ExposureBiasConfig) -> dict[str, str]:
+def train_small_models(config: ExposureBiasConfig, steps: FinalSteps) -> dict[str, str]:
     """Trains RNNsearch in three ways on the built-in dates and returns the folders of the models."""
     folders = {}
     for name, options in FEEDINGS.items():
@@ -109,7 +110,8 @@ def train_small_models(config: ExposureBiasConfig) -> dict[str, str]:
             export=False,
         )
         if not has_ended(run_folder, settings):
-            translate.main(settings)
+            with steps.including(name):
+                translate.main(settings)
     return folders
 
 

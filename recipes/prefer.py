@@ -239,7 +239,8 @@ def train_start(config: PreferConfig, run: RunFolder) -> str:
     )
     if not has_ended(folder, wanted):
         print(f"training a model to start from, in {folder}")
-        finetune.main(wanted)
+        with run.final_steps.including("start"):
+            finetune.main(wanted)
         # seed and policy are those of this run again
         prepare(config)
     return str(folder / "model")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,11 @@ class FinalSteps:
         """
         self._waiting.append((name, partial(step, *arguments, **options)))
 
+    @property
+    def unfinished(self) -> list[str]:
+        """Names of the steps that failed or wait."""
+        return list(dict.fromkeys([*self.failed, *(name for name, _ in self._waiting)]))
+
     def run(self) -> None:
         """Runs what was added, in this order."""
         while self._waiting:
@@ -73,6 +79,24 @@ class FinalSteps:
             if name not in self.failed:
                 self.failed.append(name)
             return None
+
+    @contextlib.contextmanager
+    def including(self, name: str) -> Iterator[None]:
+        """A context with another run, whose model is there even if some of its final steps fail: one failed step here.
+
+        Args:
+            name: What the other run makes.
+
+        Example:
+
+        >>> with steps.including("teacher"):
+        ...     language_model.main(config_of_teacher)
+        """
+        try:
+            yield
+        except UnfinishedError as error:
+            print(f"warning: {name}: {error}", file=sys.stderr)
+            self.failed.append(name)
 
     def raise_failed(self) -> None:
         """Ends the command where a step has failed.

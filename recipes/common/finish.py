@@ -40,7 +40,7 @@ def finish(
 ) -> dict[str, Any]:
     """Writes the results, and then what may fail: pictures, adapter, export, model card, inspection and report.
 
-    The names of final steps that failed are in the results as `failed`.
+    The names of final steps that failed, or have not been done yet, are in the results as `failed`.
 
     Args:
         run: The run folder.
@@ -71,7 +71,9 @@ def finish(
 
     def write_results() -> None:
         results["total_seconds"] = round(time.monotonic() - started, 1)
-        run.write_text("results.json", json.dumps(results, indent=2) + "\n")
+        # a run that is killed before they are done has not ended
+        unfinished = {"failed": run.final_steps.unfinished} if run.final_steps.unfinished else {}
+        run.write_text("results.json", json.dumps({**results, **unfinished}, indent=2) + "\n")
 
     def write_export() -> None:
         results["export_megabytes"] = round(export_model(run, task, export, trial, examples) / 1e6, 2)
@@ -79,7 +81,6 @@ def finish(
     def write_card() -> None:
         run.write_text("model_card.md", str(model_card(run, recipe, task, results)))
 
-    write_results()
     steps = run.final_steps
     steps.add("adapter", save_adapter, task, run)
     if export is not None:
@@ -87,6 +88,7 @@ def finish(
     steps.add("model_card.md", write_card)
     steps.add(PAGE, write_inspection, run, task, examples)
     steps.add(REPORT, lambda: print(f"report: {write_report(run, recipe, task, list(_flat(results)))}"))
+    write_results()
     steps.run()
     if steps.failed:
         results["failed"] = list(steps.failed)

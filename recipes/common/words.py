@@ -5,21 +5,27 @@ from __future__ import annotations
 import itertools
 import unicodedata
 
+import babel.core
+
 import zoo
 
 
 def language_code(language: str | None) -> str | None:
-    """Returns the code of a language without script and region, in small letters.
+    """Returns the code of a language without script and region, in small letters, of two letters if it has such a code.
 
     Args:
         language: The code, for example "pt-BR"; None for an unknown language.
 
     Example:
 
-    >>> language_code("zh_Hant")
-    'zh'
+    >>> language_code("zh_Hant"), language_code("eng_Latn")
+    ('zh', 'en')
     """
-    return None if language is None else language.lower().replace("_", "-").split("-")[0]
+    if language is None:
+        return None
+    code = language.lower().replace("_", "-").split("-")[0]
+    # those of three letters that have one of two
+    return babel.core.get_global("language_aliases").get(code, code)
 
 
 def folded_words(text: str) -> list[str]:
@@ -97,6 +103,8 @@ def counted_words(text: str) -> list[str]:
     >>> counted_words("No way. 好吧。")
     ['No', 'way.', '好', '吧。']
     """
+    if not zoo.preprocessing.words.has_unspaced(text):
+        return zoo.preprocessing.words.words_of(text, "space")  # faster
     return [text[start:end] for start, end in word_places(text)]
 
 

@@ -136,6 +136,8 @@ def lacks_spaces(text: str) -> bool:
     >>> lacks_spaces("我们都喜欢用 Keras"), lacks_spaces("우리는")
     (True, False)
     """
+    if not has_unspaced(text):
+        return False
     letters = _IS_LETTER.findall(text)
     return 2 * sum(_IS_UNSPACED.match(letter) is not None for letter in letters) > len(letters)
 

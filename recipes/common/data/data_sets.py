@@ -211,7 +211,7 @@ def open_parts(
                 part, _ = open_part(data.test, "validation", loaders, read, data.on_error, check)
         parts.append(part)
     named = dict(zip(Splits._fields, parts, strict=False))
-    test_is_validation = "test" in named and named["test"] is named["validation"]
+    test_is_validation = "test" in named and named["test"] == named["validation"]
     if test_is_validation:
         del named["test"]
     if getattr(data, "deduplicate", False):

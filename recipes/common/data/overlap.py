@@ -89,8 +89,10 @@ def deduplicated(parts: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     result: dict[str, list[Any]] = {}
     known: set[str] = set()
     for name in reversed(parts):
-        once = {content_of(row): row for row in reversed(parts[name])}
-        kept = [row for row in reversed(once.values()) if given_of(row) not in known]
+        once: dict[str, Any] = {}
+        for row in parts[name]:
+            once.setdefault(content_of(row), row)
+        kept = [row for row in once.values() if given_of(row) not in known]
         known.update(map(given_of, kept))
         result[name] = kept
         if len(kept) < len(parts[name]):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.common.data.labels import read_name, read_number
-from recipes.common.data.lines import read_lines
-from recipes.common.data.text_files import JSON_SUFFIXES, read_table, suffix_of
+from recipes.common.data.text_files import JSON_SUFFIXES, read_objects, read_table, suffix_of
 from recipes.common.errors import BadLines, ConfigError, DataError, OnError, shown
 
 NO_TEXT = "no text"
@@ -78,6 +77,8 @@ def read_beir(queries: str, corpus: str, relevance: str, bad: BadLines) -> Retri
     for (query, document, grade), origin in read_table(relevance, ["1", "2", "3"], bad, header=False):
         if origin.endswith(":1") and grade == "score":
             continue
+        # as ids are read there
+        query, document = query.strip(), document.strip()
         try:
             value = read_number(grade)
         except ValueError:
@@ -120,12 +121,10 @@ def _read_texts(file: str, bad: BadLines) -> Iterator[tuple[str, str]]:
 
 
 def _has_titles(file: str) -> bool:
-    first = next((line.text for line in read_lines(file) if line.text and line.text.strip()), "")
-    try:
-        return "title" in json.loads(first)
-    except (ValueError, TypeError, RecursionError):
-        # said with its place when the file is read
-        return False
+    # what is wrong with it is said with its place when it is read
+    with contextlib.suppress(DataError):
+        return "title" in next(read_objects(file, BadLines("skip")))[0]
+    return False
 
 
 def retrieval_of_groups(groups: Iterable[Sequence[str]]) -> Retrieval:

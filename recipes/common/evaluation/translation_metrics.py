@@ -215,7 +215,9 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], languag
     check_texts(hypotheses, references)
     metric = moses_metric()
     score = metric.corpus_score(moses_tokens(hypotheses, language), [moses_tokens(references, language)])
-    signature = f"lower-cased|moses:{language}|{metric.get_signature()}|sacremoses:{sacremoses.__version__}"
+    signature = (
+        f"lower-cased|moses:{language_code(language)}|{metric.get_signature()}|sacremoses:{sacremoses.__version__}"
+    )
     return Score("tokenised lower-cased BLEU", score.score, signature)
 
 
@@ -234,8 +236,8 @@ def moses_tokens(texts: Sequence[str], language: str) -> list[str]:
     >>> moses_tokens(["It's a dog."], "en")
     ["it 's a dog ."]
     """
-    normalizer = sacremoses.MosesPunctNormalizer(language)
-    tokenizer = sacremoses.MosesTokenizer(language)
+    code = language_code(language)
+    normalizer, tokenizer = sacremoses.MosesPunctNormalizer(code), sacremoses.MosesTokenizer(code)
     return [tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True, escape=False) for text in texts]
 
 

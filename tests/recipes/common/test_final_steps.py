@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from recipes import translate
+from recipes import distill, exposure_bias, prefer, translate
 from recipes.common import finish as finishing
 from recipes.common.config import run_recipe
 from recipes.common.errors import DataError
@@ -44,6 +44,41 @@ def test_interruptions_are_no_failures():
 
     with pytest.raises(KeyboardInterrupt):
         FinalSteps("a").attempt("plot", interrupt)
+
+
+def test_a_run_that_is_killed_in_its_final_steps_has_not_ended(tiny_llama, tmp_path):
+    def interrupt(path):
+        raise KeyboardInterrupt
+
+    config = translate.TranslateConfig(run_folder=str(tmp_path / "run"))
+    with RunFolder(tmp_path / "run", config) as run:
+        run.draw("loss.png", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            finishing.finish(
+                run, "translate", tiny_llama, {"loss": 0.5}, 0.0, export=None, trial=lambda served: [], examples=[]
+            )
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["loss"] == 0.5
+    assert not has_ended(tmp_path / "run", config)
+
+
+def test_a_run_within_another_one_has_a_model_though_its_steps_fail(tmp_path, monkeypatch, capsys):
+    def train(config):
+        raise UnfinishedError(f"plots/loss.png failed, in {config.run_folder}")
+
+    monkeypatch.setattr(distill.language_model, "main", train)
+    monkeypatch.setattr(prefer.finetune, "main", train)
+    monkeypatch.setattr(translate, "main", train)
+    for recipe, make, name in (
+        (distill.DistillConfig, distill.train_teacher, "teacher"),
+        (prefer.PreferConfig, prefer.train_start, "start"),
+    ):
+        config = recipe(run_folder=str(tmp_path / name))
+        with RunFolder(config.run_folder, config) as run:
+            assert make(config, run) == str(tmp_path / name / name / "model")
+        assert run.final_steps.failed == [name] and "loss.png failed" in capsys.readouterr().err
+    steps = FinalSteps(tmp_path)
+    models = exposure_bias.train_small_models(exposure_bias.ExposureBiasConfig(run_folder=str(tmp_path)), steps)
+    assert steps.failed == list(models) == list(exposure_bias.FEEDINGS)
 
 
 def test_a_command_with_a_failed_step_has_a_status_of_its_own(capsys):

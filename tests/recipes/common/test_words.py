@@ -2,7 +2,7 @@
 
 import pytest
 
-from recipes.common.words import counted_words, cut_into, first_words, folded_words, terms_of
+from recipes.common.words import counted_words, cut_into, first_words, folded_words, language_code, terms_of
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,13 @@ def test_words_that_readers_count(text, words):
     assert counted_words(text) == words
     # nothing but white space lies between words
     assert "".join(counted_words(text)) == "".join(text.split())
+
+
+def test_codes_of_languages():
+    codes = {"pt-BR": "pt", "ZH_Hant": "zh", "zho_Hans": "zh", "cmn": "zh", "eng_Latn": "en", "deu": "de", "arb": "ar"}
+    assert {code: language_code(code) for code in codes} == codes
+    # that have no code of two letters
+    assert (language_code("yue_Hant"), language_code("shn"), language_code(None)) == ("yue", "shn", None)
 
 
 def test_parts_of_texts():

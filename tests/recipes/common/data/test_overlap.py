@@ -71,6 +71,8 @@ def test_counts_and_what_is_left_out(capsys):
     }
     assert list(kept) == list(parts) and kept["train"][1].origin == "f:4"
     assert not any(overlaps(kept).values())
+    # in their order
+    assert [row.texts[0] for row in deduplicated({"train": rows("abac")})["train"]] == ["a", "b", "c"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +100,10 @@ def test_parts_of_files(tmp_path, capsys):
     without_test = Data(files["train"], files["validation"], [])
     train, validation, test = open_parts(without_test, LABELLED, read_examples, account=account)
     assert test is validation and len(train) == 3
+    # the same rows twice are one part
+    same = Data(files["train"], files["validation"], files["validation"], deduplicate=True)
+    train, validation, test = open_parts(same, LABELLED, read_examples)
+    assert test == validation and len(train) == len(validation) == 2
     with pytest.raises(DataError, match="data.deduplicate .*data.train"):
         open_parts(Data(files["train"], files["train"], [], deduplicate=True), LABELLED, read_examples)
 

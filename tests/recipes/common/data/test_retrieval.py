@@ -36,6 +36,14 @@ def test_files_of_beir(tmp_path, capsys):
         open_beir(EvaluationConfig(queries="q.jsonl"), "raise")
 
 
+def test_spaces_around_ids_and_titles_of_an_array(tmp_path):
+    queries, _, relevance = write(tmp_path, "q1 \t d1\t1\n")
+    corpus = tmp_path / "corpus.json"
+    corpus.write_text(json.dumps([{"_id": "d1 ", "title": "Rome", "text": "a city"}]))
+    retrieval = read_beir(queries, str(corpus), relevance, BadLines("raise"))
+    assert (retrieval.documents, retrieval.relevant) == ({"d1": "Rome a city"}, {"q1": {"d1": 1.0}})
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

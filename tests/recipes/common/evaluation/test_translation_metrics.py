@@ -165,6 +165,7 @@ def test_the_tokenization_fits_the_language_or_the_script(monkeypatch):
     texts = {
         "zh": (["我住在北京。"], "zh"),
         "zh-TW": (["我住在臺北。"], "zh"),
+        "zho_Hans": (["我住在北京。"], "zh"),
         "ja": (["私は東京に住んでいます。"], "char"),
         "ko": (["저는 서울에 살아요."], "char"),
         "th": (["ฉันอยู่ที่กรุงเทพฯ"], "char"),
