@@ -9,7 +9,7 @@ from types import ModuleType
 EXTRAS: dict[str, Sequence[str]] = {
     "recipes": (
         *("babel", "filelock", "jsonargparse", "markdown_it", "matplotlib", "pooch", "requests"),
-        *("rouge_score", "sacrebleu", "sacremoses", "scipy", "sklearn", "tensorboard"),
+        *("nltk", "rouge_score", "sacrebleu", "sacremoses", "scipy", "sklearn", "tensorboard"),
     ),
     "serve": ("msgpack", "prometheus_client", "starlette", "tensorflow_serving", "uvicorn"),
     "corpus": ("array_record", "datasketch", "pyarrow"),

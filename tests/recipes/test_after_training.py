@@ -131,7 +131,11 @@ def test_a_model_is_saved_before_anything_that_can_fail(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo.inspect, "plot_curves", plot_curves)
     monkeypatch.setattr(zoo.distribution, "leave", lambda model: True)
     monkeypatch.setattr(zoo.storage, "average_weights", lambda paths, model: events.append("average"))
-    run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
+
+    def draw(name, plot, *arguments, **options):
+        plot(*arguments, **options)
+
+    run = SimpleNamespace(path=tmp_path, folder=lambda name: tmp_path / name, draw=draw)
     batches = SimpleNamespace(dataset=None, number_of_batches=1)
     with pytest.raises(OSError, match="no space"):
         fitting.train(Task(), run, fitting.TrainingConfig(), batches, None, curves={"training": "loss"})

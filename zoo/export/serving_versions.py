@@ -23,16 +23,17 @@ OPERATIONS = {
     "2.12": """
         AddV2 All Any ArgMax Assert AssignVariableOp BatchMatMulV2 BiasAdd Bitcast BitwiseAnd BitwiseOr BitwiseXor
         BroadcastTo Cast ConcatV2 Const Cos Cumprod Cumsum DenseBincount DisableCopyOnRead Einsum Equal Erf Erfc Exp
-        ExpandDims FastWordpieceTokenizeWithOffsets Fill FloorDiv FloorMod GatherNd GatherV2 Greater GreaterEqual
-        HashTableV2 Identity IdentityN If IsFinite LeftShift Less LessEqual Log LogicalAnd LogicalNot LogicalOr
-        LookupTableFindV2 LookupTableImportV2 LowerBound MatMul Max Maximum Mean MergeV2Checkpoints Min Minimum Mul Neg
-        NoOp NormalizeUTF8 NotEqual OneHot OnesLike Pack Pad PadV2 PartitionedCall Placeholder Pow Prod RaggedGather
-        RaggedRange RaggedTensorToTensor Range ReadVariableOp RealDiv ReduceJoin RegexReplace RegexSplitWithOffsets Relu
-        Reshape RestoreV2 ReverseV2 RightShift Roll Rsqrt SaveV2 ScatterNd SegmentMax SegmentMean Select SelectV2
-        SentencepieceDetokenizeOp SentencepieceOp SentencepieceTokenizeOp SentencepieceTokenizeWithOffsetsOp Shape
-        ShardedFilename Sigmoid Sin Size Slice Softmax Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall
-        StatelessIf StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin
-        StringLength StringSplitV2 StringToHashBucketFast Sub Substr Sum Tanh TensorListFromTensor TensorListGetItem
+        ExpandDims FastWordpieceTokenizeWithOffsets Fill FindSourceOffsets FloorDiv FloorMod GatherNd GatherV2 Greater
+        GreaterEqual HashTableV2 Identity IdentityN If IsFinite LeftShift Less LessEqual Log LogicalAnd LogicalNot
+        LogicalOr LookupTableFindV2 LookupTableImportV2 LowerBound MatMul Max Maximum Mean MergeV2Checkpoints Min
+        Minimum Mul Neg NoOp NormalizeUTF8 NormalizeUTF8WithOffsetsMap NotEqual OneHot OnesLike Pack Pad PadV2
+        PartitionedCall Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor Range ReadVariableOp RealDiv
+        ReduceJoin RegexReplace RegexSplitWithOffsets Relu Reshape RestoreV2 ReverseV2 RightShift Roll Rsqrt SaveV2
+        ScatterNd SegmentMax SegmentMean SegmentMin Select SelectV2 SentencepieceDetokenizeOp SentencepieceOp
+        SentencepieceTokenizeOp SentencepieceTokenizeWithOffsetsOp Shape ShardedFilename Sigmoid Sin Size Slice Softmax
+        Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile
+        StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin StringLength StringSplit
+        StringSplitV2 StringToHashBucketFast Sub Substr Sum Tanh TensorListFromTensor TensorListGetItem
         TensorListReserve TensorListSetItem TensorListStack TensorScatterUpdate TensorStridedSliceUpdate Tile TopKV2
         Transpose UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode Unique Unpack
         UnsortedSegmentJoin UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum UpperBound

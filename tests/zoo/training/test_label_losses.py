@@ -15,7 +15,7 @@ def test_weighted_binary_cross_entropy():
     losses = -(weights * labels * np.log(probabilities) + (1 - labels) * np.log(1 - probabilities)).mean(axis=1)
     loss = WeightedBinaryCrossEntropy(weights)
     np.testing.assert_allclose(loss(labels, logits), losses.mean(), rtol=1e-5)
-    np.testing.assert_allclose(loss(labels, logits, of_rows), (losses * of_rows).sum() / 5, rtol=1e-5)
+    np.testing.assert_allclose(loss(labels, logits, of_rows), (losses * of_rows).sum() / 4, rtol=1e-5)
     plain = keras.losses.BinaryCrossentropy(from_logits=True)
     np.testing.assert_allclose(WeightedBinaryCrossEntropy([1] * 3)(labels, logits), plain(labels, logits), rtol=1e-5)
     again = keras.losses.deserialize(keras.losses.serialize(loss))

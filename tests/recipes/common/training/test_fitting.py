@@ -157,7 +157,7 @@ def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo.training, "TrainingState", state)
     backbone = SimpleNamespace(adapters={})
     model = SimpleNamespace(fit=fit, save_to_preset=lambda directory: None, backbone=backbone)
-    run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
+    run = SimpleNamespace(path=tmp_path, folder=lambda name: tmp_path / name, draw=lambda *arguments, **options: None)
     callbacks = ["keras.callbacks.TerminateOnNaN", {"class": "keras.callbacks.ReduceLROnPlateau", "patience": 3}]
     config = dataclasses.replace(TrainingConfig(), callbacks=callbacks)
     assert fitting.train(model, run, config, SimpleNamespace(dataset=None), None, curves={}) == 2.5
@@ -203,7 +203,7 @@ def test_what_is_said_of_a_resumed_run(tmp_path, monkeypatch, capsys):
         save_to_preset=lambda directory: None,
         backbone=SimpleNamespace(adapters={}),
     )
-    run = SimpleNamespace(path=tmp_path, plots=tmp_path, folder=lambda name: tmp_path / name)
+    run = SimpleNamespace(path=tmp_path, folder=lambda name: tmp_path / name, draw=lambda *arguments, **options: None)
     for epoch, said in (
         (2, "resuming in epoch 3\n"),
         (5, "all 5 epochs have been trained\n"),
