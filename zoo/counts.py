@@ -226,11 +226,11 @@ class CountedMean(keras.metrics.Metric):
         """Adds a batch.
 
         Args:
-            value: The mean of the batch.
+            value: The mean of the batch, or all its losses (`reduction=None`).
             sample_weight: What the batch counts.
         """
         count = ops.cast(sample_weight, "float32")
-        self.total.add(ops.cast(value, "float32") * count)
+        self.total.add(ops.mean(ops.cast(value, "float32")) * count)
         self.count.add(count)
 
     def result(self) -> Any:

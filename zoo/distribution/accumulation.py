@@ -34,7 +34,8 @@ def weigh_accumulated(optimizer: Any) -> None:
     replace_clip_gradients(optimizer, _clip)
 
 
-def _apply(optimizer: Any, gradients: Sequence[Any], variables: Iterable[Any] | None = None) -> None:
+# Keras's LossScaleOptimizer passes the variables by name
+def _apply(optimizer: Any, gradients: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
     steps, count = optimizer.gradient_accumulation_steps, count_now()
     count = ops.ones((), "float32") if count is None else count
     total = ops.convert_to_tensor(optimizer.accumulated_count) + count
@@ -45,7 +46,7 @@ def _apply(optimizer: Any, gradients: Sequence[Any], variables: Iterable[Any] | 
     ]
     before = _FACTOR.set(ops.divide_no_nan(ops.cast(steps, "float32"), total))
     try:
-        type(optimizer).apply(optimizer, weighted, variables)
+        type(optimizer).apply(optimizer, weighted, trainable_variables)
     finally:
         _FACTOR.reset(before)
     optimizer.accumulated_count.assign(ops.where(is_update, 0.0, total))

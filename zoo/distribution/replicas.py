@@ -55,7 +55,8 @@ def add_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
     replace_clip_gradients(optimizer, _clip)
 
 
-def _apply(optimizer: Any, gradients: Sequence[Any], variables: Iterable[Any] | None = None) -> None:
+# Keras's LossScaleOptimizer passes the variables by name
+def _apply(optimizer: Any, gradients: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
     import tensorflow as tf
 
     gradients, context = list(gradients), tf.distribute.get_replica_context()
@@ -65,7 +66,7 @@ def _apply(optimizer: Any, gradients: Sequence[Any], variables: Iterable[Any] | 
         sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[index] for index in present])
         for index, total in zip(present, sums, strict=True):
             gradients[index] = total
-    type(optimizer).apply(optimizer, gradients, variables)
+    type(optimizer).apply(optimizer, gradients, trainable_variables)
 
 
 def _clip(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:

@@ -149,6 +149,37 @@ def rows_model(base=DistributedModel):
     return model
 
 
+def rows_data():
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(8, 4)).astype("float32"), generator.integers(0, 3, 8)
+
+
+def test_accumulated_batches_are_one_batch_with_a_scaled_loss():
+    """As Keras wraps optimizers for mixed_float16."""
+    x, y = rows_data()
+    results = []
+    for size, steps in ((8, None), (2, 4)):
+        model = rows_model()
+        start = ops.convert_to_numpy(model(x))
+        inner = keras.optimizers.SGD(0.5, gradient_accumulation_steps=steps)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0), loss)
+        model.fit(x, y, batch_size=size, shuffle=False, epochs=2, verbose=0)
+        results.append([ops.convert_to_numpy(weight) for weight in model.weights])
+    assert np.abs(ops.convert_to_numpy(model(x)) - start).max() > 0.01
+    for one, several in zip(*results, strict=True):
+        np.testing.assert_allclose(several, one, atol=1e-6)
+
+
+def test_losses_without_a_reduction_are_averaged():
+    x, y = rows_data()
+    model = rows_model()
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=None))
+    logits = ops.convert_to_numpy(model(x)).astype("float64")
+    expected = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(8), y]
+    assert model.evaluate(x, y, batch_size=3, verbose=0) == pytest.approx(expected.mean(), rel=1e-5)
+
+
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("by", ["object", "function", "column"])
 def test_weights_of_rows_are_those_of_keras(size, by):
