@@ -338,6 +338,17 @@ def take_gradients_as_sums(optimizer: keras.optimizers.Optimizer) -> None:
     optimizer._all_reduce_sum_gradients = list
 
 
+def are_overwritten(optimizer: keras.optimizers.Optimizer, variables: Sequence[Any] | None) -> list[bool]:
+    """Returns which variables an optimizer sets to their gradients, as it does with the scales of float8.
+
+    Args:
+        optimizer: The optimizer.
+        variables: The variables; None for those that the optimizer was built for.
+    """
+    variables = optimizer._trainable_variables if variables is None else variables
+    return [optimizer._overwrite_variable_with_gradient(variable) for variable in variables]
+
+
 def index_of(optimizer: keras.optimizers.Optimizer, variable: Any) -> int:
     """Returns the index of a weight among the weights that an optimizer was built for.
 

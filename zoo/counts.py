@@ -68,6 +68,45 @@ def counted_weights(sample_weight: Any, y_pred: Any = None) -> Any:
     return weights * ops.divide_no_nan(ops.sum(mask), number_counted(both))
 
 
+def weights_of_tokens(labels: Any, sample_weight: Any) -> Any:
+    """Returns the weight of each token: that of its row, or its own.
+
+    Keras would take weights of rows for those of columns where a batch has as many rows as columns.
+
+    Args:
+        labels: `(rows, length)`, with or without further axes. Weights of other labels stay as they are.
+        sample_weight: `(rows,)`, `(rows, 1)`, `(rows, length)`, `(rows, length, 1)` or None.
+
+    Returns:
+        Weights `(rows, length)`, or None.
+
+    Raises:
+        ValueError: If the weights have another shape.
+
+    Example:
+
+    >>> weights_of_tokens(np.zeros((2, 3)), np.array([1.0, 0.5]))  # [[1, 1, 1], [0.5, 0.5, 0.5]]
+    """
+    if not hasattr(labels, "shape") or not hasattr(sample_weight, "shape") or len(labels.shape) < 2:
+        return sample_weight
+    shape, allowed = tuple(sample_weight.shape), tuple(labels.shape)[:2]
+    if shape == tuple(labels.shape)[: len(shape)] and len(shape) > 1 and None not in shape and shape[2:] != (1,):
+        return sample_weight
+    # sizes that are unknown in a graph are left to it
+    sizes = (*shape, 1)[:2] if shape else ()
+    fits = [None in pair or pair[0] == pair[1] for pair in zip(sizes, allowed, strict=False)]
+    if len(sizes) != 2 or shape[2:] not in ((), (1,)) or not fits[0] or not (fits[1] or sizes[1] == 1):
+        raise ValueError(
+            f"sample_weight must have the shape (rows,), (rows, 1) or (rows, length), got {shape} with labels of the "
+            f"shape {tuple(labels.shape)}."
+        )
+    if len(shape) == 1:
+        sample_weight = ops.expand_dims(sample_weight, -1)
+    elif len(shape) == 3:
+        sample_weight = ops.squeeze(sample_weight, -1)
+    return ops.broadcast_to(sample_weight, ops.shape(labels)[:2])
+
+
 class CountedLoss(keras.losses.Loss):
     """Base class of losses whose mean is over what counts: over all rows or tokens whose weight is not 0.
 
@@ -109,16 +148,19 @@ def reduction_of(loss: Any) -> str | None:
     return next((getattr(each, "reduction", MEANS[0]) for each in losses_of(loss)), MEANS[0])
 
 
-def weights_for(loss: Any, sample_weight: Any) -> Any:
+def weights_for(loss: Any, sample_weight: Any, y_pred: Any) -> Any:
     """Returns the weights that a loss is called with, so that its mean is over what counts.
 
     Args:
         loss: The argument `loss` of `compile`.
         sample_weight: The weights of a batch, or None.
+        y_pred: The outputs, which may have implicit masks.
     """
     if reduction_of(loss) not in MEANS or any(isinstance(each, CountedLoss) for each in losses_of(loss)):
         return sample_weight
-    return keras.tree.map_structure(counted_weights, sample_weight)
+    if keras.tree.is_nested(sample_weight):
+        return keras.tree.map_structure(counted_weights, sample_weight, y_pred)
+    return counted_weights(sample_weight, None if keras.tree.is_nested(y_pred) else y_pred)
 
 
 def count_of(loss: Any, x: Any, y: Any, sample_weight: Any) -> Any:

@@ -20,6 +20,7 @@ import zoo
 from recipes.common import config as config_module
 from recipes.common.config_sources import dump_yaml
 from recipes.common.data.account import DataAccount
+from recipes.common.data.data_sets import is_name
 from recipes.common.errors import ConfigError, RunFolderError, shown
 from recipes.common.final_steps import FinalSteps
 from recipes.common.output_file import check_place
@@ -148,12 +149,13 @@ def changes(stored: Path, config: Any, harmless: bool = False) -> dict[str, tupl
 
 
 def data_paths(config: Any) -> dict[str, list[str]]:
-    """Returns the data that a config names, by key: not the models that the run starts from.
+    """Returns the data files and folders that a config names, by key: no named data sets, and no models.
 
     Args:
         config: The config.
     """
-    return {key: paths for key, paths in config_module.paths_in(config).items() if key.split(".")[0] not in _MODELS}
+    paths = config_module.paths_in(config)
+    return {key: named for key, named in paths.items() if key.split(".")[0] not in _MODELS and not is_name(named)}
 
 
 def trained(folder: Path) -> tuple[int, int] | None:

@@ -224,19 +224,19 @@ def test_runs_of_a_recipe_of_ones_own(tmp_path):
 def test_runs_that_have_ended_with_other_data_are_not_compared(tmp_path, monkeypatch):
     """The results of a run are those of its data; a file that has changed since would give others."""
     monkeypatch.chdir(tmp_path)
-    config = parse(compare.CompareConfig, ["own.recipe", "--vary", "path=a,b", "--seeds", "1"])
+    config = parse(compare.CompareConfig, ["own.recipe", "--vary", "path=a.txt,b.txt", "--seeds", "1"])
 
     def runs():
         return compare.make_runs(config, "own.recipe", OwnConfig, tmp_path, read_choices(config.vary))
 
-    for name in "ab":
+    for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(name)
     for run in runs():
         with RunFolder(run.config.run_folder, run.config) as folder:
             folder.write_text("results.json", '{"accuracy": 0.5}')
     assert [run.numbers() for run in runs()] == 2 * [{"accuracy": 0.5}]
-    (tmp_path / "b").write_text("other")
-    with pytest.raises(RunFolderError, match="data that have changed.*\n  path: b had 1 bytes.*now 5"):
+    (tmp_path / "b.txt").write_text("other text")
+    with pytest.raises(RunFolderError, match="read data that have changed.*\n  path: b.txt had 5 bytes.*now 10"):
         runs()
 
 

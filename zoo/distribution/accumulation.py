@@ -7,7 +7,7 @@ from typing import Any
 
 from keras import ops
 
-from layers.keras_internals import batches_seen, clip_gradients, replace_clip_gradients
+from layers.keras_internals import are_overwritten, batches_seen, clip_gradients, replace_clip_gradients
 from zoo.counts import count_now
 
 # what the average of Keras over the batches of an update is multiplied with
@@ -40,13 +40,16 @@ def _apply(optimizer: Any, gradients: Sequence[Any], trainable_variables: Iterab
     count = ops.ones((), "float32") if count is None else count
     total = ops.convert_to_tensor(optimizer.accumulated_count) + count
     is_update = (batches_seen(optimizer) + 1) % steps == 0
+    variables = None if trainable_variables is None else list(trainable_variables)
     weighted = [
-        None if gradient is None else ops.convert_to_tensor(gradient) * ops.cast(count, gradient.dtype)
-        for gradient in gradients
+        gradient
+        if gradient is None or is_overwritten
+        else ops.convert_to_tensor(gradient) * ops.cast(count, gradient.dtype)
+        for gradient, is_overwritten in zip(gradients, are_overwritten(optimizer, variables), strict=True)
     ]
     before = _FACTOR.set(ops.divide_no_nan(ops.cast(steps, "float32"), total))
     try:
-        type(optimizer).apply(optimizer, weighted, trainable_variables)
+        type(optimizer).apply(optimizer, weighted, variables)
     finally:
         _FACTOR.reset(before)
     optimizer.accumulated_count.assign(ops.where(is_update, 0.0, total))

@@ -11,7 +11,6 @@ def for_replicas(
     num_replicas: int,
     *,
     fills_up: bool = True,
-    weighs_tokens: bool = False,
     own: Sequence[int] | None = None,
 ) -> Any:
     """Returns a dataset whose batches have as many rows for each replica, and of these the rows of this process.
@@ -24,7 +23,6 @@ def for_replicas(
         num_replicas: Replicas of all processes.
         fills_up: Whether a batch is filled up; otherwise one of which the replicas would not have as many rows each is
             an error when it comes.
-        weighs_tokens: Whether batches without weights have one for each label, or for each row.
         own: Replicas of this process; None for all.
     """
     import tensorflow as tf
@@ -34,7 +32,7 @@ def for_replicas(
         inputs, labels, weights = keras.utils.unpack_x_y_sample_weight(batch)
         rows = tf.shape(keras.tree.flatten(inputs)[0])[0]
         if weights is None:
-            weights = tf.ones(tf.shape(labels) if weighs_tokens else [rows])
+            weights = tf.ones([rows])
         each = -(-rows // num_replicas)
         if not fills_up:
             message = f"The loss compares the rows of a batch, so {num_replicas} replicas must divide them, got rows:"

@@ -29,8 +29,6 @@ def distributed_data(model: keras.Model, given: dict[str, Any], *, shuffle: bool
     loss = model.loss
     options = {"num_replicas": replicas, "fills_up": not compares_rows(loss)}
     require_fillable(loss, model.unweighted_metrics if options["fills_up"] else None)
-    # a label for each token, or one for a row
-    options["weighs_tokens"] = getattr(model, "labels_are_of_tokens", False)
     if isinstance(layouts, ModelLayouts):
         options["own"] = layouts.own_replicas
 

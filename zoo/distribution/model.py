@@ -10,7 +10,7 @@ from keras import ops
 
 from layers.devices import num_replicas
 from layers.keras_internals import ModelHooks, is_evaluated_by_fit, model_strategy, replace_loss_mean
-from zoo.counts import LossMean, count_of, counting, weights_for
+from zoo.counts import LossMean, count_of, counting, weights_for, weights_of_tokens
 from zoo.distribution.accumulation import weigh_accumulated
 from zoo.distribution.alone import predicting
 from zoo.distribution.checks import require_distributable
@@ -38,6 +38,9 @@ class DistributedModel(ModelHooks):
 
     On one device it is a plain `keras.Model`. All code for training on several devices is here.
     """
+
+    # whether labels are those of tokens, not of rows
+    labels_are_of_tokens = False
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """As `keras.Model.compile`. On a JAX mesh the step is always compiled, and `jit_compile` has no effect.
@@ -109,19 +112,33 @@ class DistributedModel(ModelHooks):
     @run_as_written
     def train_step(self, *arguments: Any) -> Any:
         """Runs one training step, see `keras.Model.train_step`."""
-        with self._counting(arguments[-1]):
+        with self._step_on(*self._parts_of(arguments[-1])):
             return super().train_step(*arguments)
 
     @run_as_written
     def test_step(self, *arguments: Any) -> Any:
         """Runs one step of `evaluate`, see `keras.Model.test_step`."""
-        with self._counting(arguments[-1]):
+        with self._step_on(*self._parts_of(arguments[-1])):
             return super().test_step(*arguments)
 
-    def _counting(self, data: Any) -> contextlib.AbstractContextManager[None]:
+    def _parts_of(self, data: Any) -> tuple[Any, Any, Any]:
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        return x, y, self.weights_of_labels(y, sample_weight)
+
+    def _step_on(self, x: Any, y: Any, sample_weight: Any) -> contextlib.AbstractContextManager[None]:
         """In which a mean over batches knows what this one counts."""
-        count = count_of(self.loss, *keras.utils.unpack_x_y_sample_weight(data))
-        return counting(mean_over_replicas(count))
+        return counting(mean_over_replicas(count_of(self.loss, x, y, sample_weight)))
+
+    def weights_of_labels(self, y: Any, sample_weight: Any) -> Any:
+        """Returns the weights of a batch, of each token if labels are those of tokens.
+
+        Args:
+            y, sample_weight: The batch.
+
+        Raises:
+            ValueError: If the weights do not fit the labels of tokens.
+        """
+        return weights_of_tokens(y, sample_weight) if self.labels_are_of_tokens else sample_weight
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
@@ -130,7 +147,8 @@ class DistributedModel(ModelHooks):
 
         In a `tf.distribute` replica, its part of the loss of the whole batch.
         """
-        loss = super().compute_loss(x, y, y_pred, weights_for(self.loss, sample_weight), training)
+        sample_weight = self.weights_of_labels(y, sample_weight)
+        loss = super().compute_loss(x, y, y_pred, weights_for(self.loss, sample_weight, y_pred), training)
         if num_replicas() == 1:
             return loss
         own = count_of(self.loss, x, y, sample_weight)

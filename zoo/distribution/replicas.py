@@ -13,7 +13,13 @@ from typing import Any
 import keras
 
 from layers.devices import num_replicas
-from layers.keras_internals import clip_gradients, model_strategy, replace_clip_gradients, take_gradients_as_sums
+from layers.keras_internals import (
+    are_overwritten,
+    clip_gradients,
+    model_strategy,
+    replace_clip_gradients,
+    take_gradients_as_sums,
+)
 
 
 def scope_of(model: keras.Model) -> contextlib.AbstractContextManager[Any]:
@@ -60,13 +66,20 @@ def _apply(optimizer: Any, gradients: Sequence[Any], trainable_variables: Iterab
     import tensorflow as tf
 
     gradients, context = list(gradients), tf.distribute.get_replica_context()
-    present = [index for index, gradient in enumerate(gradients) if gradient is not None]
+    variables = None if trainable_variables is None else list(trainable_variables)
+    overwritten = are_overwritten(optimizer, variables)
+    present = [index for index, gradient in enumerate(gradients) if gradient is not None and not overwritten[index]]
     if context is not None and present:
         # all at once: replicas then wait for each other once
         sums = context.all_reduce(tf.distribute.ReduceOp.SUM, [gradients[index] for index in present])
         for index, total in zip(present, sums, strict=True):
             gradients[index] = total
-    type(optimizer).apply(optimizer, gradients, trainable_variables)
+    for index, gradient in enumerate(gradients):
+        if context is not None and overwritten[index] and gradient is not None:
+            # the largest, as Keras has it for the batches of an accumulated update
+            of_replicas = context.all_gather(tf.expand_dims(gradient, 0), axis=0)
+            gradients[index] = tf.reduce_max(of_replicas, axis=0)
+    type(optimizer).apply(optimizer, gradients, variables)
 
 
 def _clip(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:

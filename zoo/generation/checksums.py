@@ -8,8 +8,8 @@ from keras import ops
 
 # Entries of each weight that a quick look reads, at equal distances.
 _FEW = 256
-# Entries that are added up, an odd number: what adds the same to each of them, modulo 2**32, such as another sign
-# (2**31) or a factor of 2 (2**23), changes their sum.
+# Entries that are added up, an odd number: what adds the same to each of them, modulo 2**32, such as a factor of 2
+# (2**23), changes their sum.
 _GROUP = 255
 _ODD = 0x45D9F3B
 
@@ -46,6 +46,8 @@ def _bits(values: Any) -> Any:
 
 def _checksum(bits: Any) -> Any:
     """The sum of sums of groups, whose bits are mixed with their places before."""
+    # else the signs (2**31) of an even number of entries would add 0 modulo 2**32
+    bits = ops.bitwise_xor(bits, ops.right_shift(bits, 15))
     grouped = bits.shape[0] // _GROUP * _GROUP
     sums = ops.sum(ops.reshape(bits[:grouped], (-1, _GROUP)), axis=1)
     sums = ops.concatenate([sums, bits[grouped:]])

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from zoo.tokenizers.tensors import as_utf8
+
 
 def map_by_length(
     function: Callable[[np.ndarray], Sequence[Any]], lengths: Sequence[int], batch_size: int
@@ -111,7 +113,10 @@ def require_all(allowed: Any, values: Any, message: str) -> Any:
     import tensorflow as tf
 
     rows = tf.where(~allowed)
-    check = tf.debugging.Assert(tf.equal(tf.size(rows), 0), [message, rows, tf.gather_nd(values, rows)])
+    shown = tf.gather_nd(values, rows)
+    # Python cannot read a message with other bytes
+    shown = as_utf8(shown) if shown.dtype == tf.string else shown
+    check = tf.debugging.Assert(tf.equal(tf.size(rows), 0), [message, rows, shown])
     with tf.control_dependencies([] if check is None else [check]):
         return tf.identity(values)
 

@@ -28,13 +28,22 @@ SCRIPTS_WITHOUT_SPACES = (
 _SPACE = "\t-\r\x85\\p{Z}"
 # Letters without a script that these share: the sign of a long vowel, repetition marks
 _SHARED = "\u3006\u3031-\u3035\u303c\u30fc\uff70"
-_UNSPACED = "".join(rf"\p{{{script}}}" for script in SCRIPTS_WITHOUT_SPACES) + _SHARED
+# Scripts that RE2 of older servers does not know: all their characters, and their letters
+_CODE_POINTS = {
+    "Kawi": (
+        "\U00011f00-\U00011f10\U00011f12-\U00011f3a\U00011f3e-\U00011f5a",
+        "\U00011f02\U00011f04-\U00011f10\U00011f12-\U00011f33",
+    )
+}
+_NAMED = [script for script in SCRIPTS_WITHOUT_SPACES if script not in _CODE_POINTS]
+_UNSPACED = "".join(rf"\p{{{script}}}" for script in _NAMED)
+_UNSPACED += "".join(characters for characters, _ in _CODE_POINTS.values()) + _SHARED
 # Marks, and letters that are written as marks: Thai and Lao AM, voiced sounds of half-width Katakana
 _MARK = "\\p{M}\u0e33\u0eb3\uff9e\uff9f"
 # Between two letters of Khmer, Burmese, Tai Tham, Balinese, Javanese, Kawi and others, these put one under the other
 _STACKER = "\u17d2\u1039\u1a60\u1b44\ua9c0\U00011f42\U00011046\U0001134d\U0001193e"
-_BASE = "|".join(rf"[^\P{{L}}\P{{{script}}}]" for script in SCRIPTS_WITHOUT_SPACES)
-_BASE = rf"(?:{_BASE}|[^\P{{N}}\P{{Han}}]|[{_SHARED}])"
+_BASE = "|".join(rf"[^\P{{L}}\P{{{script}}}]" for script in _NAMED)
+_BASE = rf"(?:{_BASE}|[^\P{{N}}\P{{Han}}]|[{_SHARED}{''.join(letters for _, letters in _CODE_POINTS.values())}])"
 _CHARACTER = rf"{_BASE}(?:[{_STACKER}]{_BASE}|[{_MARK}])*"
 
 _LETTER = rf"[^\P{{L}}{_UNSPACED}{_MARK}]"

@@ -1,7 +1,7 @@
 """A Keras model that trains on raw rows and predicts from them. Its preprocessor makes the batches."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -10,7 +10,7 @@ from keras import ops
 
 from layers.keras_internals import is_evaluated_by_fit, model_strategy, sublayers
 from zoo.distribution.alone import predicting
-from zoo.distribution.model import DistributedModel, run_as_written
+from zoo.distribution.model import DistributedModel
 from zoo.distribution.replicas import scope_of
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
 from zoo.preprocessing.rows import is_raw, require_count
@@ -38,8 +38,6 @@ class TextModel(DistributedModel):
     returns_logits = True
     # whether each logit is a decision of its own
     logits_are_binary = False
-    # whether labels are those of tokens, not of rows
-    labels_are_of_tokens = False
     # of models that predict tokens
     token_head: TokenHead | None = None
 
@@ -230,30 +228,22 @@ class TextModel(DistributedModel):
             self.compile()
         return super().test_on_batch(*self._feed.for_one_batch(x, y, sample_weight, seed=EVALUATION_SEED), **kwargs)
 
-    @run_as_written
-    def train_step(self, *arguments: Any) -> Any:
-        """Runs one training step, see `keras.Model.train_step`."""
-        with self._step_on(arguments[-1]):
-            return super().train_step(*arguments)
-
-    @run_as_written
-    def test_step(self, *arguments: Any) -> Any:
-        """Runs one step of `evaluate`, see `keras.Model.test_step`."""
-        with self._step_on(arguments[-1]):
-            return super().test_step(*arguments)
-
-    def _step_on(self, data: Any) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self.token_head is None else self.token_head.step_on(data)
+    @contextlib.contextmanager
+    def _step_on(self, x: Any, y: Any, sample_weight: Any) -> Iterator[None]:
+        with contextlib.ExitStack() as contexts:
+            contexts.enter_context(super()._step_on(x, y, sample_weight))
+            if self.token_head is not None:
+                contexts.enter_context(self.token_head.step_on(y, sample_weight))
+            yield
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
         """As `keras.Model.compute_metrics`. Metrics of Keras get tokens as rows.
 
         Otherwise Keras would first take the mean over the length of each row, in which padding counts.
         """
+        sample_weight = self.weights_of_labels(y, sample_weight)
         parts = [part for part in (y, y_pred, sample_weight) if part is not None]
         if self._flattens_tokens and all(hasattr(part, "shape") and len(part.shape) > 1 for part in parts):
-            if sample_weight is not None:
-                sample_weight = ops.broadcast_to(sample_weight, ops.shape(y)[:2])
             y, y_pred, sample_weight = (
                 part if part is None else ops.reshape(part, (-1, *part.shape[2:]))
                 for part in (y, y_pred, sample_weight)

@@ -20,6 +20,7 @@ from zoo.tasks.encoder_task import EncoderTask, label_names, take_positions
 from zoo.tasks.entities import ENTITY_FIELDS, are_tags, entities_in_graph, entity_tuples, tag_moves
 from zoo.tasks.heads import ClassificationHead, initializer_of
 from zoo.tasks.token_endpoints import encoder_endpoints
+from zoo.tokenizers.tensors import as_utf8
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 
@@ -407,7 +408,8 @@ class TokenClassifier(EncoderTask):
                 return run
 
             known = tf.constant(STRATEGIES)
-            with tf.control_dependencies([tf.debugging.Assert(tf.reduce_any(known == strategy), [_UNKNOWN, strategy])]):
+            check = tf.debugging.Assert(tf.reduce_any(known == strategy), [_UNKNOWN, as_utf8(strategy)])
+            with tf.control_dependencies([] if check is None else [check]):
                 number = tf.argmax(known == strategy, output_type=tf.int32)
             return tf.switch_case(number, [by(name) for name in STRATEGIES])
 

@@ -52,15 +52,14 @@ class TokenHead:
                 self._scoring = Scoring(loss.label_smoothing, TokenAccuracy in kinds)
 
     @contextlib.contextmanager
-    def step_on(self, data: Any) -> Iterator[None]:
+    def step_on(self, labels: Any, weights: Any) -> Iterator[None]:
         """A context in which calls return the scores of the targets of a batch, if they are needed.
 
         Keras calls the model with only the inputs of a step.
 
         Args:
-            data: `(x, y)` or `(x, y, sample_weight)`.
+            labels, weights: The labels of the batch, and their weights or None.
         """
-        _, labels, weights = keras.utils.unpack_x_y_sample_weight(data)
         ranks = {len(part.shape) for part in (labels, weights) if hasattr(part, "shape")}
         is_scored = self._scoring is not None and ranks == {2}
         before = _STEP.set((self, TokenTargets(labels, weights)) if is_scored else None)

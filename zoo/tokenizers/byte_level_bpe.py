@@ -14,7 +14,7 @@ from zoo.storage import naming, quote, read_bytes
 from zoo.storage.json_files import MOST_BYTES as MOST_JSON_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_alphabet import byte_characters, missing_bytes_of, to_bytes
-from zoo.tokenizers.byte_level_words import ByteLevelWords, as_utf8
+from zoo.tokenizers.byte_level_words import ByteLevelWords
 from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.distinct import Tokens, cumulative_in_rows, tokens_of_words
 from zoo.tokenizers.merge_ranks import merge_scores
@@ -22,7 +22,7 @@ from zoo.tokenizers.offsets import to_bytes as to_bytes_of_text
 from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.spaced_words import words_at_spaces
 from zoo.tokenizers.special_tokens import RE2_SPACE
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import as_utf8, import_tensorflow
 from zoo.tokenizers.vocabulary_files import in_order_of_ids, read_merges, read_vocabulary
 
 if TYPE_CHECKING:
@@ -302,7 +302,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         texts = tf.strings.reduce_join(
             ids.with_values(tf.gather(self._constant("bytes", self._bytes), ids.values)), axis=-1
         )
-        return tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        return as_utf8(texts)
 
     def _config(self) -> dict[str, Any]:
         # left out where it is None, so that earlier versions read what they could write

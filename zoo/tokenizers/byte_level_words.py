@@ -18,7 +18,7 @@ from zoo.tokenizers.known_words import KnownWords
 from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
 from zoo.tokenizers.special_tokens import StringIndex
 from zoo.tokenizers.split_patterns import WordSplitter
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import as_utf8, import_tensorflow
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -168,11 +168,6 @@ class ByteLevelWords:
             tf.boolean_mask(whole, whole >= 0), tf.cast(whole >= 0, tf.int64), validate=False
         )
         return tf.concat([merged, ids], axis=1)
-
-
-def as_utf8(texts: tf.Tensor) -> tf.Tensor:
-    """Returns texts in which U+FFFD stands for bytes that are not valid UTF-8."""
-    return import_tensorflow().strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
 
 
 def _is_utf8(content: bytes) -> bool:

@@ -117,6 +117,15 @@ def _as_int32(ids: Any) -> tf.Tensor:
     return tf.cast(ids, tf.int32)
 
 
+def as_utf8(texts: Any) -> tf.Tensor:
+    """Returns texts in which U+FFFD stands for bytes that are not valid UTF-8; a graph function.
+
+    Args:
+        texts: `tf.string` of any shape.
+    """
+    return import_tensorflow().strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+
+
 def as_ragged_texts(words: Any) -> tf.RaggedTensor:
     """Converts a batch of rows of words to a ragged `tf.string` tensor `(batch, None)`.
 

@@ -167,6 +167,7 @@ class Distiller(TaskModel):
                 f"cosine must be 0 where student and teacher are {widths[0]} and {widths[1]} wide, got {cosine}."
             )
         self.student = student
+        self.labels_are_of_tokens = student.labels_are_of_tokens
         # a function: Keras would track what is assigned, train it and save it
         self._teacher = lambda: teacher
         self._weights_of_losses = {"soft": float(soft), "hard": float(hard), "cosine": float(cosine)}
@@ -208,6 +209,7 @@ class Distiller(TaskModel):
         training: bool = True,
     ) -> Any:
         weights = self._weights_of_losses
+        sample_weight = self.weights_of_labels(y, sample_weight)
         losses: dict[str, Any] = {}
         labels_count = count_of(self.loss, x, y, sample_weight)
         counts = {"hard": labels_count, "soft": count_of(None, x, y, sample_weight)}
@@ -218,7 +220,7 @@ class Distiller(TaskModel):
             hard_loss = compiled_loss(self)
             if hard_loss is None:
                 raise ValueError(f"hard must be 0 without a loss in compile(), got {weights['hard']}.")
-            losses["hard"] = hard_loss(y, y_pred["logits"], weights_for(self.loss, sample_weight))
+            losses["hard"] = hard_loss(y, y_pred["logits"], weights_for(self.loss, sample_weight, y_pred["logits"]))
         if weights["soft"] or weights["cosine"]:
             with _no_gradients():
                 logits, hidden = self._teacher().with_hidden(x, training=False)
@@ -243,7 +245,7 @@ class Distiller(TaskModel):
         return logs
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
-        return super().compute_metrics(x, y, y_pred["logits"], sample_weight)
+        return super().compute_metrics(x, y, y_pred["logits"], self.weights_of_labels(y, sample_weight))
 
     def save_to_preset(self, directory: str | os.PathLike[str]) -> None:
         """Writes the student, see `Task.save_to_preset`.

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from layers.keras_internals import share_of_loss
-from zoo.counts import CountedLoss, is_concrete, number_counted
+from zoo.counts import CountedLoss, is_concrete, number_counted, weights_of_tokens
 from zoo.training.token_scores import TokenScores
 
 
@@ -250,7 +250,7 @@ class TokenCrossEntropy(CountedLoss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         if not isinstance(y_pred, TokenScores):
-            return super().__call__(y_true, y_pred, sample_weight)
+            return super().__call__(y_true, y_pred, weights_of_tokens(y_true, sample_weight))
         if self.reduction == "sum":
             return y_pred.total
         if sample_weight is None:

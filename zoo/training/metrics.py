@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from layers.keras_internals import mask_of
-from zoo.counts import ExactSum, quotient
+from zoo.counts import ExactSum, quotient, weights_of_tokens
 from zoo.training.losses import flatten_tokens, labels_in_range, score_labels
 from zoo.training.token_scores import TokenScores
 
@@ -17,15 +17,16 @@ def token_weights(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
     Args:
         y_true: Labels `(batch, length)`.
         y_pred: Logits. They carry the implicit mask of a model (`Embedding(mask_zero=True)`), as for Keras's losses.
-        sample_weight: Weights that can be broadcast to `(batch, length)`. None for 1.
+        sample_weight: Weights of rows or tokens, see `zoo.counts.weights_of_tokens`. None for 1.
 
     Example:
 
     >>> token_weights(labels, logits, sample_weight)
     """
-    weights = ops.ones(ops.shape(ops.convert_to_tensor(y_true)), "float32")
+    y_true = ops.convert_to_tensor(y_true)
+    weights = ops.ones(ops.shape(y_true), "float32")
     if sample_weight is not None:
-        weights = weights * ops.convert_to_tensor(sample_weight, "float32")
+        weights = weights * weights_of_tokens(y_true, ops.convert_to_tensor(sample_weight, "float32"))
     mask = mask_of(y_pred)
     if mask is not None:
         weights = weights * ops.cast(mask, "float32")

@@ -45,7 +45,7 @@ class DataAccount:
         self._stored["files"] = {**self._stored["files"], **_digests(paths)}
 
     def note_rows(self, part: str, rows: Iterable[Any]) -> None:
-        """Compares the rows of a part with those that the run was trained on, and notes those of a new run.
+        """Compares the rows of a part with those that the run has read before, and notes those of a new run.
 
         Args:
             part: The part.
@@ -63,7 +63,7 @@ class DataAccount:
         before = self._stored["rows"].setdefault(part, found)
         if before != found:
             raise RunFolderError(
-                f"data.{part}: the rows are not those that the run in {str(self._folder)!r} was trained on, though no "
+                f"data.{part}: the rows are not those that the run in {str(self._folder)!r} has read before, though no "
                 "file has changed: another version of this library, or of Babel, reads or generates them in another "
                 "way. Go on with that version, or name another run folder"
             )
@@ -89,8 +89,8 @@ def require_same_files(folder: Path, paths: Mapping[str, Sequence[str]]) -> None
             f"  {keys[file]}: {file} had {_described(before[file])}, now {_described(now[file])}" for file in changed
         ]
         raise RunFolderError(
-            f"the run in {str(folder)!r} was trained on data that have changed since; put the old files back to go on "
-            "with it, or name another folder to train on the new ones:\n" + "\n".join(lines)
+            f"the run in {str(folder)!r} has read data that have changed since; put the old files back to go on with "
+            "it, or name another folder to use the new ones:\n" + "\n".join(lines)
         )
 
 

@@ -113,7 +113,7 @@ def read_examples(
         raise ConfigError(f"data.text_columns must name one column or two, got {list(text_columns)}")
     examples, labels = [], Labels()
     for file in files:
-        found = []
+        found, is_json = [], suffix_of(Path(file)) in JSON_SUFFIXES
         for (*texts, field), origin in read_table(file, [*text_columns, label_column], bad, header=header):
             if not all(isinstance(text, str) and text.strip() for text in texts):
                 bad.add(NO_TEXT, origin, f"the fields are {shown(texts)}")
@@ -122,14 +122,14 @@ def read_examples(
                 if numeric:
                     label: Any = read_number(field)
                 elif label_separator is None:
-                    label = labels.read(field, origin)
+                    label = labels.read(field, origin, is_json=is_json)
                 else:
-                    label = labels.read_several(field, label_separator, origin)
+                    label = labels.read_several(field, label_separator, origin, is_json=is_json)
             except ValueError as error:
                 bad.add(NO_LABEL, origin, str(error))
             else:
                 found.append(LabelledText(tuple(text.strip() for text in texts), label, origin))
-        if header is None and not numeric and suffix_of(Path(file)) not in JSON_SUFFIXES:
+        if header is None and not numeric and not is_json:
             _refuse_header(found)
         examples += found
     return examples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,8 @@ def content_of(row: Any) -> str:
     """
     if isinstance(row, str):
         return row
-    return repr([value for field, value in zip(row._fields, row, strict=True) if field not in _PLACES])
+    # `repr` escapes what this version of Python does not know as printable
+    return ascii([value for field, value in zip(row._fields, row, strict=True) if field not in _PLACES])
 
 
 def given_of(row: Any) -> str:
@@ -39,7 +41,11 @@ def given_of(row: Any) -> str:
     True
     """
     given = row if isinstance(row, str) else getattr(row, "given", row[0])
-    return " ".join(given.split()) if isinstance(given, str) else repr(given)
+    return " ".join(given.split()) if isinstance(given, str) else ascii(given)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def overlaps(parts: Mapping[str, Sequence[Any]]) -> dict[str, int]:
@@ -56,12 +62,14 @@ def overlaps(parts: Mapping[str, Sequence[Any]]) -> dict[str, int]:
     >>> overlaps({"train": ["a", "b"], "validation": ["b", "c"]})
     {'validation_rows_in_train': 1}
     """
-    known = {name: {given_of(row) for row in rows} for name, rows in parts.items()}
+    # training data may be larger than memory has room for a second time
+    digests = {name: [_digest(given_of(row)) for row in rows] for name, rows in parts.items()}
+    known = {other: set(digests[other]) for _, other in _PAIRS if other in digests}
     counts = {}
     for part, other in _PAIRS:
         if part not in parts:
             continue
-        found = [row for row in parts[part] if given_of(row) in known[other]]
+        found = [row for row, digest in zip(parts[part], digests[part], strict=True) if digest in known[other]]
         counts[f"{part}_rows_in_{other}"] = len(found)
         if found:
             where = getattr(found[0], "origin", "")
@@ -87,13 +95,14 @@ def deduplicated(parts: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
     {'train': ['a'], 'validation': ['b']}
     """
     result: dict[str, list[Any]] = {}
-    known: set[str] = set()
+    known: set[bytes] = set()
     for name in reversed(parts):
-        once: dict[str, Any] = {}
+        once: dict[bytes, Any] = {}
         for row in parts[name]:
-            once.setdefault(content_of(row), row)
-        kept = [row for row in once.values() if given_of(row) not in known]
-        known.update(map(given_of, kept))
+            once.setdefault(_digest(content_of(row)), row)
+        digests = [(row, _digest(given_of(row))) for row in once.values()]
+        kept = [row for row, digest in digests if digest not in known]
+        known.update(digest for _, digest in digests)
         result[name] = kept
         if len(kept) < len(parts[name]):
             print(

@@ -102,12 +102,13 @@ def read_beir(queries: str, corpus: str, relevance: str, bad: BadLines) -> Retri
 
 def _read_texts(file: str, bad: BadLines) -> Iterator[tuple[str, str]]:
     columns, seen = ["1", "2"], set()
-    if suffix_of(Path(file)) in JSON_SUFFIXES:
+    is_json = suffix_of(Path(file)) in JSON_SUFFIXES
+    if is_json:
         columns = ["_id", "title", "text"] if _has_titles(file) else ["_id", "text"]
     for (name, *parts), origin in read_table(file, columns, bad, header=False):
         text = " ".join(part.strip() for part in parts if isinstance(part, str) and part.strip())
         try:
-            name = read_name(name)
+            name = read_name(name, is_json=is_json)
         except ValueError as error:
             bad.add(NO_ID, origin, str(error))
             continue

@@ -72,7 +72,11 @@ def read_spanned(files: Sequence[str], bad: BadLines, split: str) -> list[Spanne
 
 
 def _read_label(span: Any, labels: Labels, origin: str) -> Any:
-    return {**span, "label": labels.read(span["label"], origin)} if isinstance(span, dict) and "label" in span else span
+    return (
+        {**span, "label": labels.read(span["label"], origin, is_json=True)}
+        if isinstance(span, dict) and "label" in span
+        else span
+    )
 
 
 def with_tags(rows: Sequence[SpannedText], split: str) -> list[SpannedText]:

@@ -113,8 +113,12 @@ def read_objects(file: str | os.PathLike, bad: BadLines) -> Iterator[tuple[dict[
 
 
 def _require_rows(path: Path, count: int, skipped: int, bad: BadLines) -> None:
-    if not count:
-        raise DataError(f"{path} " + ("is empty" if bad.total == skipped else f"has no row to read: {bad.report()}"))
+    if count:
+        return
+    if bad.total > skipped:
+        raise DataError(f"{path} has no row to read: {bad.report()}")
+    is_empty = not any(line.text is None or line.text.strip() for line in read_lines(path))
+    raise DataError(f"{path} is empty" if is_empty else f"{path} has no rows, only a header or an empty array")
 
 
 def _chosen_cells(

@@ -52,7 +52,7 @@ class Evaluation:
     @property
     def fingerprint(self) -> str:
         """Tells whether models were given the same rows."""
-        return hashlib.sha256(repr(self.rows).encode()).hexdigest()
+        return hashlib.sha256(ascii(self.rows).encode()).hexdigest()
 
 
 def evaluate_translation(

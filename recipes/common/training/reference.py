@@ -89,7 +89,7 @@ def likelihoods(
 
 
 def _fingerprint(parts: Mapping[str, Any], source: str) -> str:
-    digest = hashlib.sha256(repr((source, list(parts))).encode())
+    digest = hashlib.sha256(ascii((source, list(parts))).encode())
     for tokens in parts.values():
         ids = tokens["ids"].merge_dims(0, 1)
         for values in (ids.values, ids.row_splits, tokens["learned"].merge_dims(0, 1).values):

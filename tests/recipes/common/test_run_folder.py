@@ -12,7 +12,7 @@ import pytest
 from recipes.common.config import parse, paths_in, setting
 from recipes.common.errors import RunFolderError
 from recipes.common.recipe_modules import config_class_of, find_recipe
-from recipes.common.run_folder import RunFolder, find_run, has_ended
+from recipes.common.run_folder import RunFolder, data_paths, find_run, has_ended
 
 TRAINING_RECIPES = (
     *("answer", "classify", "distill", "embed", "finetune", "language_model", "prefer", "pretrain_masked_lm"),
@@ -288,6 +288,12 @@ def test_a_run_goes_on_with_the_data_that_it_was_trained_on(tmp_path):
     # a file that is gone is named by what reads it, and a copy of the same content is the same
     file.unlink()
     RunFolder(folder, Config(train=[str(file)])).close()
+
+
+def test_a_file_with_the_name_of_a_data_set_is_none_of_the_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sst2").write_text("a\n")
+    assert data_paths(Config(train=["sst2"])) == {} and data_paths(Config(train=["./sst2"])) == {"train": ["./sst2"]}
 
 
 def test_data_may_be_put_right_as_long_as_nothing_has_been_trained(tmp_path):

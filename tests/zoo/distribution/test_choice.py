@@ -177,24 +177,32 @@ def by_name(made):
     with distribution.scope():
         made.compile(keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy")
 ways = {{"auto": lambda made: None, "sum": in_scope, "by name": by_name, "low rank": low_rank}}
-def trained(prepare):
+ways |= {{"columns": by_name, "rows": by_name}}
+def trained(name):
+    prepare = ways[name]
     keras.utils.set_random_seed(0)
     with distribution.scope():
         made = model()
     prepare(made)
-    logs = made.fit(inputs, ids, sample_weight=weights, batch_size=5, epochs=2, shuffle=False, verbose=0).history
+    labels, options = ids, {{"sample_weight": weights, "batch_size": 5}}
+    if name == "columns":
+        labels, options = ids[..., np.newaxis], {{"batch_size": 5}}
+    if name == "rows":
+        # as many of each replica as tokens
+        options = {{"sample_weight": weights[:, 0], "batch_size": 8}}
+    logs = made.fit(inputs, labels, **options, epochs=2, shuffle=False, verbose=0).history
     values = [np.asarray(weight) for weight in made.weights if not weight.path.endswith("key/bias")]
     # an epoch of sums is their mean over batches
-    found = made.evaluate(inputs, ids, sample_weight=weights, batch_size=3, return_dict=True, verbose=0)
+    found = made.evaluate(inputs, labels, **options | {{"batch_size": 3}}, return_dict=True, verbose=0)
     values.append(np.array([*logs["loss"], found["loss"]]))
     strategy = made.distribute_strategy
     copies = [[copy.numpy() for copy in strategy.experimental_local_results(weight.value)] for weight in made.weights]
     return values, max(float(np.abs(each - first).max()) for first, *rest in copies for each in rest or [first])
-one = {{name: trained(way)[0] for name, way in ways.items()}}
+one = {{name: trained(name)[0] for name in ways}}
 distribution.use("mirrored")
-for name, way in ways.items():
+for name in ways:
     def compare():
-        values, apart = trained(way)
+        values, apart = trained(name)
         found[name] = [max(float(np.abs(a - b).max()) for a, b in zip(values, one[name], strict=True)), apart]
     found[name + " error"] = None
     caught(name + " error", compare)
@@ -203,6 +211,21 @@ def made_outside():
         made = model()
     made.compile(keras.optimizers.Adam())
 caught("optimizer", made_outside)
+def overwritten():
+    from zoo.distribution.replicas import add_gradients_first
+    with distribution.scope():
+        variable = keras.Variable([1.0])
+        variable.overwrite_with_gradient = True
+        optimizer = keras.optimizers.SGD()
+        optimizer.build([variable])
+        add_gradients_first(optimizer)
+    def step():
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        optimizer.apply([tf.gather(tf.constant([[3.0], [2.0]]), replica)])
+    tf.function(lambda: distribution.chosen().run(step))()
+    found["overwritten"] = np.asarray(variable).tolist()
+found["overwritten error"] = None
+caught("overwritten error", overwritten)
 def unweighted():
     with distribution.scope():
         made = model()
@@ -212,7 +235,8 @@ caught("unweighted", unweighted)
 print(json.dumps(found))
 """
     found = errors_of(code, KERAS_BACKEND="tensorflow")
-    for way in ("auto", "sum", "by name", "low rank"):
+    assert found["overwritten"] == [3.0], found["overwritten error"]
+    for way in ("auto", "sum", "by name", "low rank", "columns", "rows"):
         assert found[f"{way} error"] == "nothing", way
         assert found[way] == pytest.approx([0, 0], abs=2e-5), way
     assert "optimizer was made outside of the scope" in found["optimizer"]

@@ -75,6 +75,21 @@ def test_scripts_are_those_that_unicode_breaks_anywhere_or_by_a_dictionary():
         assert any(regex.match(rf"\p{{{script}}}", letter) for letter in letters), script
 
 
+def test_scripts_that_older_servers_do_not_know_are_code_points():
+    """RE2 refuses an expression with a name that it does not know."""
+    from zoo.preprocessing.words import _CODE_POINTS, _EXPRESSIONS
+
+    named = set(regex.findall(r"\\[pP]\{([^}]{3,})\}", " ".join(_EXPRESSIONS.values())))
+    scripts = {script for script in SCRIPTS_WITHOUT_SPACES if len(script) > 2}
+    assert named == scripts - set(_CODE_POINTS) and "Kawi" not in named
+    for script, (characters, letters) in _CODE_POINTS.items():
+        ours, ours_of_letters = regex.compile(f"[{characters}]"), regex.compile(f"[{letters}]")
+        of_script, letter = regex.compile(rf"\p{{{script}}}"), regex.compile(r"\p{L}")
+        for code in map(chr, range(0x20000)):
+            assert bool(ours.match(code)) == bool(of_script.match(code))
+            assert bool(ours_of_letters.match(code)) == bool(of_script.match(code) and letter.match(code))
+
+
 def test_texts_of_scripts_without_spaces():
     for text in ("我住在北京", "ฉันอยู่ที่", "東京タワー", "សួស្តី", "我们用 TPU"):
         assert lacks_spaces(text) == (text != "我们用 TPU"), text

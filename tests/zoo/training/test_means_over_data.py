@@ -8,7 +8,8 @@ import pytest
 from keras import ops
 
 import zoo
-from zoo.counts import CountedMean
+from zoo.counts import CountedMean, counting
+from zoo.distribution.accumulation import weigh_accumulated
 from zoo.distribution.model import DistributedModel
 from zoo.training import Distiller, TokenAccuracy, TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
 
@@ -132,6 +133,93 @@ def test_accumulated_batches_are_one_batch(loss):
     for accumulated in results[1:]:
         for one, several in zip(results[0], accumulated, strict=True):
             np.testing.assert_allclose(several, one, atol=2e-6)
+
+
+def square_data(kind):
+    """As many rows as tokens, so that weights of rows have the size of those of columns."""
+    inputs, y, _ = token_data(kind, weigh=False)
+    inputs, y = keras.tree.map_structure(operator.itemgetter(slice(0, 6)), (inputs, y))
+    return inputs, y % 2, np.array([1.0, 3.0, 0.5, 2.0, 1.0, 0.0], "float32")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_weight_of_each_row_weighs_rows(name):
+    kind, options, by_name = TASKS[name]
+    task = make(kind, **options)
+    inputs, y, of_rows = square_data(kind)
+    losses, hits = by_formula(ops.convert_to_numpy(task(inputs)), y)
+    labels = y[..., np.newaxis] if name == "replaced" else y
+    expected = [losses.mean(axis=1) @ of_rows / 5, hits.mean(axis=1) @ of_rows / of_rows.sum()]
+    for loss in (by_name, TokenCrossEntropy()) if name == "seq2seq" else (by_name, "auto"):
+        task.compile(keras.optimizers.SGD(0.0), loss, weighted_metrics=["accuracy"], run_eagerly=EAGERLY)
+        for weights in (of_rows, of_rows[:, np.newaxis]):
+            for size in (4, 6):
+                found = task.evaluate(inputs, labels, sample_weight=weights, batch_size=size, verbose=0)
+                np.testing.assert_allclose(found, expected, rtol=2e-5, err_msg=f"{loss} {weights.shape} {size}")
+        history = task.fit(inputs, labels, sample_weight=of_rows, batch_size=4, verbose=0).history
+        np.testing.assert_allclose(history["loss"], expected[:1], rtol=2e-5)
+    for shape in ((6, 5), (6, 6, 2), (6, 1, 6)):
+        with pytest.raises(ValueError, match="sample_weight must have the shape .*got .*" + ", ".join(map(str, shape))):
+            task.train_on_batch(inputs, labels, np.ones(shape, "float32"))
+
+
+def test_compiled_weights_of_rows_and_their_metrics():
+    task = make(zoo.CausalLM)
+    inputs, y, of_rows = square_data(zoo.CausalLM)
+    losses, hits = by_formula(ops.convert_to_numpy(task(inputs)), y)
+    task.compile(keras.optimizers.SGD(0.0), weighted_metrics=[TokenAccuracy()])
+    found = task.evaluate(inputs, y, sample_weight=of_rows, verbose=0)
+    mean = hits.mean(axis=1) @ of_rows / of_rows.sum()
+    np.testing.assert_allclose(found, [losses.mean(axis=1) @ of_rows / 5, mean], rtol=2e-5)
+    # in a model of Keras
+    accuracy, loss = TokenAccuracy(), TokenCrossEntropy()
+    logits = task(inputs)
+    accuracy.update_state(y, logits, of_rows)
+    found = [float(loss(y, logits, of_rows)), float(accuracy.result())]
+    np.testing.assert_allclose(found, [losses.mean(axis=1) @ of_rows / 5, mean], rtol=2e-5)
+    distiller = Distiller(task, make(zoo.CausalLM), soft=1.0, hard=1.0)
+    distiller.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), run_eagerly=EAGERLY)
+    logs = distiller.evaluate(inputs, y, sample_weight=of_rows, return_dict=True, verbose=0)
+    np.testing.assert_allclose(logs["hard_loss"], losses.mean(axis=1) @ of_rows / 5, rtol=2e-5)
+    tokens = of_rows[:, np.newaxis] * np.ones(y.shape, "float32")
+    other = distiller.evaluate(inputs, y, sample_weight=tokens, return_dict=True, verbose=0)
+    np.testing.assert_allclose(logs["soft_loss"], other["soft_loss"], rtol=2e-5)
+
+
+def test_implicit_masks_are_divided_by_once():
+    """Of `Embedding(mask_zero=True)`, with a loss by name and with ours."""
+
+    class Masked(DistributedModel):
+        def __init__(self):
+            super().__init__()
+            self.embedding = keras.layers.Embedding(5, 3, mask_zero=True)
+
+        def call(self, inputs):
+            return self.embedding(inputs)
+
+    ids = np.array([[1, 2, 0, 0], [3, 4, 1, 0]])
+    weights = np.array([[2.0, 0.0, 1.0, 1.0], [1.0, 3.0, 0.0, 1.0]], "float32")
+    model, both = Masked(), weights * (ids > 0)
+    losses, _ = by_formula(ops.convert_to_numpy(model(ids)), ids % 3)
+    by_name = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for loss in (by_name, TokenCrossEntropy()):
+        model.compile("sgd", loss, run_eagerly=EAGERLY)
+        found = model.compute_loss(ids, ids % 3, model(ids), weights)
+        np.testing.assert_allclose(float(found), (losses * both).sum() / (both > 0).sum(), rtol=1e-5)
+
+
+def test_accumulation_overwrites_with_the_largest():
+    """As Keras has it for the scales of float8, whatever a batch counts."""
+    scale, weight = keras.Variable([1.0]), keras.Variable([1.0])
+    scale.overwrite_with_gradient = True
+    optimizer = keras.optimizers.SGD(1.0, gradient_accumulation_steps=2)
+    optimizer.build([scale, weight])
+    weigh_accumulated(optimizer)
+    for count, value in ((3.0, 2.0), (5.0, 1.5)):
+        with counting(ops.convert_to_tensor(count)):
+            optimizer.apply([ops.convert_to_tensor([value]), ops.convert_to_tensor([value])])
+    np.testing.assert_allclose(ops.convert_to_numpy(scale), [2.0])
+    np.testing.assert_allclose(ops.convert_to_numpy(weight), [1.0 - (3 * 2.0 + 5 * 1.5) / 8], rtol=1e-6)
 
 
 def rows_model(base=DistributedModel):

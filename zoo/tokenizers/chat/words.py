@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.tokenizers.chat.turn import STRIPS, Turn
 from zoo.tokenizers.special_tokens import escape
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import as_utf8, import_tensorflow
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -56,7 +56,7 @@ def checked_kinds(chat_format: Any, roles: tf.RaggedTensor, add_reply: bool) -> 
     for rule, allowed in rules:
         wrong = tf.where(~allowed)[:, 0]
         message = f"A conversation must have {rule}; rows and roles:"
-        shown = tf.strings.reduce_join(tf.gather(roles, wrong), axis=1, separator=" ")
+        shown = as_utf8(tf.strings.reduce_join(tf.gather(roles, wrong), axis=1, separator=" "))
         checks.append(tf.debugging.Assert(tf.equal(tf.size(wrong), 0), [message, wrong, shown]))
     with tf.control_dependencies([check for check in checks if check is not None]):
         return kinds.with_values(tf.identity(flat))

@@ -29,10 +29,12 @@ def write(path, *fields):
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        *(("a.jsonl", ("1", field)) for field in ("1.0", "true", '"1.0"', '"True"')),
+        *(("a.jsonl", ("1", field)) for field in ("1.0", "true", '"1.0"', '"True"', '"1e0"', '"\uff11"', '"\u0661.0"')),
         *(("a.jsonl", ("false", field)) for field in ("0", '"FALSE"', "0.0")),
         *(("a.csv", ("1", field)) for field in ("1.0", "true", "+1", " 1.00")),
         ("a.csv", ("-1", "-1.0")),
+        ("a.csv", ("20", "2E1")),
+        ("a.csv", ("0", "-0")),
     ],
 )
 def test_two_writings_of_one_label_are_an_error_with_both_places(tmp_path, name, fields):
@@ -51,13 +53,16 @@ def test_two_writings_of_one_label_are_an_error_with_both_places(tmp_path, name,
         # codes, which are no whole numbers
         ("a.csv", ("250.1", "250.10", "007", "7"), ["250.1", "250.10", "007", "7"]),
         ("a.csv", ("None", "NA", "us", "US"), ["None", "NA", "us", "US"]),
+        ("a.csv", ("1e-3", "0.001", "1e9999", "1\u00b2"), ["1e-3", "0.001", "1e9999", "1\u00b2"]),
+        # the code of a language, which is no missing value if JSON quotes it
+        ("a.jsonl", ('"nan"', '"en"'), ["nan", "en"]),
     ],
 )
 def test_white_space_and_types_make_no_new_label(tmp_path, name, fields, labels):
     assert labels_of(write(tmp_path / name, *fields)) == labels
 
 
-@pytest.mark.parametrize("field", ["NaN", "Infinity", "null", '""', '"  "', '"nan"', "{}", '["x"]'])
+@pytest.mark.parametrize("field", ["NaN", "Infinity", "null", '""', '"  "', "{}", '["x"]'])
 def test_what_is_no_label_of_json(tmp_path, field):
     with pytest.raises(DataError, match=r"a\.jsonl:2: no label: .*name"):
         labels_of(write(tmp_path / "a.jsonl", '"x"', field))

@@ -43,7 +43,7 @@ def test_an_array_of_json(tmp_path):
         ('[{"a": 1}]\n{}', r"a\.json:2: there is more behind the array"),
         ('[{"a": 1},\n 7]', r"a\.json:2: not a JSON object: but a int"),
         ("[" * 100_000, r"a\.json:1: the array of JSON is broken: nested too deeply"),
-        ("[]", "is empty"),
+        ("[]", "has no rows"),
     ):
         with pytest.raises(DataError, match=message):
             rows(write(tmp_path / "a.json", text), ["a"])
@@ -76,6 +76,7 @@ def test_json_lines_keep_types(tmp_path):
         ("a.jsonl", "[1]\n", ["a"], r"a\.jsonl:1: not a JSON object: but a list"),
         ("a.jsonl", '{"b": 1}\n', ["a"], r"a\.jsonl:1: key missing: 'a'; the line has the keys \['b'\]"),
         ("a.tsv", "", ["1"], "a.tsv is empty"),
+        ("a.csv", "text,label\n", ["text"], "a.csv has no rows, only a header"),
         ("a.tsv", "x\ty\n", ["text"], r"a\.tsv:1: there is no column 'text'"),
     ],
 )
