@@ -162,8 +162,7 @@ def make_plan(
         kinds = {"unit": ("text",), "key": ("json_lines", "parquet", "data_set"), "split": ("data_set",)}
         require_read(parts, **{name: (getattr(config, name), usual[name], kinds[name]) for name in kinds})
         shares = share_out(parts, config.shards)
-        with zoo.storage.replace_folder(folder / TOKENIZER_FOLDER, lambda old: True, "tokenizer") as place:
-            tokenizer.save(place)
+        tokenizer.save(folder / TOKENIZER_FOLDER)
         return shares
 
     return planned(folder, settings_of(config, tokenizer), files, plan, mine=[TOKENIZER_FOLDER])

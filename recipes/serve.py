@@ -18,6 +18,7 @@ import recipes.serving.http_server
 from recipes.command.extras import require_extra
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError
+from recipes.common.output_file import check_place
 from recipes.serving.limits import LOCAL_HOSTS, LimitsConfig
 from recipes.serving.logs import set_up_logs
 from recipes.serving.model_folders import find_versions
@@ -72,6 +73,7 @@ def main(config: ServeConfig) -> None:
         raise ConfigError(
             f"host must be one of {', '.join(LOCAL_HOSTS)} without a key, got {config.host!r}: set {KEY_VARIABLE}"
         )
+    check_place(config.models, "models", saved_model=True)
     if not find_versions(Path(config.models)):
         raise ConfigError(f"models must be a folder with exported models, got {config.models!r}, which holds none")
     require_extra("serve", "Serving")

@@ -8,6 +8,7 @@ command `spm_encode` of SentencePiece. `memory` prepares generated text of sever
 from __future__ import annotations
 
 import dataclasses
+import glob
 import json
 import os
 import resource
@@ -260,9 +261,11 @@ def by_datasets(text: Path, folder: Path, data: Path) -> int:
 
     datasets = import_extra("datasets", "benchmark")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    files = (data / "tokenizers" / "gpt2_bpe_encoder.json", data / "tokenizers" / "gpt2_bpe_vocab.bpe")
-    tokenizer = tokenizers.ByteLevelBPETokenizer(*map(str, files))
-    rows = datasets.load_dataset("text", data_files=str(text), split="train", cache_dir=str(folder / "cache"))
+    names = (data / "tokenizers" / "gpt2_bpe_encoder.json", data / "tokenizers" / "gpt2_bpe_vocab.bpe")
+    tokenizer = tokenizers.ByteLevelBPETokenizer(*map(str, names))
+    # a path is taken for a pattern
+    files = glob.escape(str(text))
+    rows = datasets.load_dataset("text", data_files=files, split="train", cache_dir=str(folder / "cache"))
 
     def tokenize(batch: dict[str, list[str]]) -> dict[str, Any]:
         ids = [one.ids for one in tokenizer.encode_batch(batch["text"])]

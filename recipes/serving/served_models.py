@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from recipes.common.errors import ConfigError
+from recipes.common.output_file import check_place
 from recipes.serving.model_folders import find_versions
 from recipes.serving.worker_client import WorkerClient, WorkerError
 
@@ -259,10 +261,13 @@ class ServedModels:
         others.append(version)
         _log.info("Loading version %d of %s.", version.number, name)
         try:
+            # TensorFlow would say that there is no such file
+            check_place(version.folder, "models", saved_model=True)
             version.worker = await WorkerClient.start(version.folder, self._options)
-        except WorkerError:
+        except (ConfigError, WorkerError) as error:
             version.state = FAILED
-            _log.error("Version %d of %s could not be loaded.", version.number, name)
+            cause = f": {error}" if isinstance(error, ConfigError) else ""
+            _log.error("Version %d of %s could not be loaded%s.", version.number, name, cause)
             return False
         except BaseException:
             others.remove(version)

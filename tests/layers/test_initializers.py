@@ -16,18 +16,12 @@ def latent_attention():
     return MultiHeadAttention(2, 16, value_head_dim=8, latents=latents, output_gate=True, **KEPT)
 
 
-def classification_head():
-    heads = pytest.importorskip("zoo.tasks.heads")
-    return heads.ClassificationHead(16, hidden_activation="tanh", kernel_initializer=SEEDED)
-
-
 LAYERS = {
     "attention": lambda: MultiHeadAttention(2, 8, output_gate=True, **KEPT),
     "latents": latent_attention,
     "feed-forward": lambda: FeedForward(16, "silu", gated=True, **KEPT),
     "experts": lambda: MixtureOfExperts(3, 16, shared_intermediate_dim=16, gated=True, **KEPT),
     "shaw": lambda: ShawRelativePositions(8, 4, embeddings_initializer=SEEDED),
-    "classification head": classification_head,
 }
 
 

@@ -228,13 +228,35 @@ def test_killed_when_the_index_is_written(texts, tokenizer, tmp_path, monkeypatc
         with pytest.raises(KeyboardInterrupt):
             prepare(texts[0], tokenizer, tmp_path / "killed")
     assert (tmp_path / "killed" / "work").is_dir()
-    (tmp_path / "killed" / "shards" / ".00001.array_record.abcd.incomplete").mkdir()
+    (tmp_path / "killed" / "shards" / ".00001.array_record.abcd1234.incomplete").mkdir()
     prepare(texts[0], tokenizer, tmp_path / "killed")
     prepare(texts[0], tokenizer, tmp_path / "whole")
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
     assert sorted(path.name for path in (tmp_path / "killed" / "shards").iterdir()) == [
         f"{number:05d}.array_record" for number in range(3)
     ]
+
+
+def test_files_of_others_stay(texts, tokenizer, tmp_path, monkeypatch):
+    output = tmp_path / "corpus"
+    strange = [output / "tokenizer" / "notes.txt", output / "work" / "notes.txt"]
+    for path in strange:
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+    with pytest.raises(RunFolderError, match="holds 'work/notes.txt' of something else"):
+        prepare(texts[0], tokenizer, output)
+    assert strange.pop().read_text() == "mine"
+    (output / "work" / "notes.txt").unlink()
+    prepare(texts[0], tokenizer, output)
+    assert not (output / "work").exists()
+    # a folder that is complete is tidied up again
+    strange += [output / "work" / "notes.txt", output / "shards" / ".mine.incomplete" / "x", output / "own" / "x.npy"]
+    for path in strange:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    (output / "work" / "read-00000.json").write_text("{}")
+    prepare(texts[0], tokenizer, output)
+    assert all(path.read_text() == "mine" for path in strange) and os.listdir(output / "work") == ["notes.txt"]
 
 
 def test_full_disk(tokenizer, tmp_path):

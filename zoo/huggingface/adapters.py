@@ -14,6 +14,7 @@ from layers.dense import LowRankUpdate
 from zoo.huggingface.adapter_config import CONFIG_FILE, WEIGHTS_FILE, read_adapter_config, written_config
 from zoo.huggingface.adapter_head import head_to_read, head_to_write
 from zoo.huggingface.adapter_names import PREFIX, Module, Names, library_names, names_of, own_names
+from zoo.huggingface.directory import OWN_FILES
 from zoo.huggingface.family import get_family
 from zoo.huggingface.weights import Row
 from zoo.storage import TensorFiles, naming, open_tensor_file, quote_key, replace_folder, write_tensors
@@ -89,7 +90,7 @@ def save_adapter(
         base_model=base_model,
         fan_in_fan_out=any(not module.row.transposed for module in names.modules.values()),
     )
-    with replace_folder(directory, is_adapter, "adapter of the PEFT library alone") as folder:
+    with replace_folder(directory, is_adapter, "adapter of the PEFT library alone", OWN_FILES) as folder:
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
         extra(folder)

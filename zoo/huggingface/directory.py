@@ -21,6 +21,17 @@ from zoo.storage.deferred import deferred
 from zoo.storage.mxfp4 import unpacked
 from zoo.storage.user_warnings import warn_user
 
+# the files that the library has for a model and its tokenizer, without pickled weights; "?" stands for a character
+OWN_FILES = (
+    *(CONFIG_FILE, "generation_config.json", "model.safetensors", "model-?????-of-?????.safetensors"),
+    *("model.safetensors.index.json", "adapter_config.json", "adapter_model.safetensors", "README.md"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("chat_template.jinja", "vocab.txt", "vocab.json", "merges.txt", "source.spm", "target.spm", "spm.model"),
+    *("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model"),
+    *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"),
+    *("2_Normalize", "2_Dense/config.json", "2_Dense/model.safetensors"),
+)
+
 
 def is_huggingface(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a directory holds a model of the Transformers library: a `config.json` with a `model_type`.

@@ -9,7 +9,7 @@ from typing import Any
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
 from zoo.huggingface.config_reader import ConfigReader
-from zoo.huggingface.directory import check_count, head_of, is_huggingface
+from zoo.huggingface.directory import OWN_FILES, check_count, head_of, is_huggingface
 from zoo.huggingface.family import Family, Head, all_families, get_family, types_of_layers
 from zoo.huggingface.labels import written_names
 from zoo.huggingface.left_out import require_own_classes, written_head
@@ -65,7 +65,7 @@ def write_backbone(
         except (ValueError, KeyError, TypeError) as error:
             problems.setdefault(str(error), (_distance(error), family.model_type))
             continue
-        with replace_folder(directory, is_huggingface, "model of the Transformers library") as folder:
+        with replace_folder(directory, is_huggingface, "model of the Transformers library", OWN_FILES) as folder:
             (folder / CONFIG_FILE).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
             tensors = {row.name: row.write() for row in rows}
             write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})

@@ -21,6 +21,11 @@ from zoo.storage.checkpoint import read_config_file
 from zoo.storage.deferred import Deferred, deferred, passed_on, shapes_only
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.weights.h5"
+# the files that the library has for a model and its preprocessor
+OWN_FILES = (
+    *(CONFIG_FILE, WEIGHTS_FILE, "metadata.json", "task.json", "task.weights.h5", "preprocessor.json"),
+    *("tokenizer.json", "README.md", "assets/tokenizer/vocabulary.*", "assets/tokenizer/merges.txt"),
+)
 # arguments of every layer of Keras
 _OF_KERAS = ("name", "trainable", "dtype")
 
@@ -147,7 +152,7 @@ def save_backbone(backbone: Backbone, directory: str | os.PathLike[str], *, clas
     require_own_classes(backbone)
     arguments = find_arguments(backbone.config, class_name)
     theirs = written_backbone(backbone, arguments)
-    with replace_folder(directory, is_keras_hub, "preset of KerasHub") as folder:
+    with replace_folder(directory, is_keras_hub, "preset of KerasHub", OWN_FILES) as folder:
         theirs.save_to_preset(str(folder))
     return arguments.class_name
 

@@ -8,7 +8,7 @@ from typing import Any
 from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers
 from zoo.huggingface.left_out import check_options, require_own_classes, written_head
-from zoo.keras_hub.directory import find_arguments, is_keras_hub, open_backbone, written_backbone
+from zoo.keras_hub.directory import OWN_FILES, find_arguments, is_keras_hub, open_backbone, written_backbone
 from zoo.keras_hub.heads import get_head, kind_of, name_of_task
 from zoo.keras_hub.tokenizers import make_tokenizer, read_tokenizer, require_kind, require_same
 from zoo.keras_hub.weights import pairs_of
@@ -176,7 +176,7 @@ def save_task(task: Any, directory: str | os.PathLike[str], *, class_name: str |
     theirs = _make_theirs(name, written_backbone(task.backbone, arguments), head.write(options), preprocessor)
     for pair in _pairs(written_head(task), theirs, head.table, name):
         pair.write()
-    with replace_folder(directory, is_keras_hub, "preset of KerasHub") as folder:
+    with replace_folder(directory, is_keras_hub, "preset of KerasHub", OWN_FILES) as folder:
         theirs.save_to_preset(str(folder))
         if tokenizer is not None:
             require_same(tokenizer, arguments.class_name, folder)

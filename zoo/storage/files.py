@@ -7,6 +7,7 @@ is writing just now, and removes the former.
 
 import contextlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -198,12 +199,14 @@ def places(folder: Path, name: str | None) -> list[Path]:
         folder: The folder.
         name: What they are for; None for anything.
     """
-    start = "." if name is None else f".{name}."
+    what = ".+" if name is None else re.escape(name)
+    # with the letters of `workplace`, or the process that removes it
+    pattern = re.compile(rf"\.{what}\.([a-z0-9_]{{8}}|[0-9]+){re.escape(INCOMPLETE)}", re.DOTALL)
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
-    return [folder / entry for entry in sorted(names) if entry.startswith(start) and entry.endswith(INCOMPLETE)]
+    return [folder / entry for entry in sorted(names) if pattern.fullmatch(entry) and (folder / entry).is_dir()]
 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:

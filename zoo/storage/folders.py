@@ -5,7 +5,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,23 +30,30 @@ _SECONDS_OF_A_SWITCH = 10
 
 
 @contextlib.contextmanager
-def replace_folder(directory: str | os.PathLike[str], may_replace: Callable[[Path], bool], what: str) -> Iterator[Path]:
+def replace_folder(
+    directory: str | os.PathLike[str], may_replace: Callable[[Path], bool], what: str, own: Iterable[str] = ()
+) -> Iterator[Path]:
     """A context with a new folder, which replaces `directory` when the block ends without an error.
+
+    Files of the old directory that are neither in the new one nor among `own` are somebody else's, and stay.
 
     An error, a full disk or a kill leaves the old directory intact. After a kill between the two renames, `recover`
     restores it. If there are several writers, the last one wins. If several processes train together, only the first
     one writes; what the others write is discarded.
 
-    The working directory and mounted directories cannot be renamed, so their files are replaced one by one. A kill
-    meanwhile leaves a mixture of old and new files.
+    The working directory, mounted directories, and those that hold files of others are not renamed: their files are
+    replaced one by one. A kill meanwhile leaves a mixture of old and new files.
 
     Args:
         directory: The directory to write.
         may_replace: Function that tells whether an existing directory that is not empty may be replaced.
         what: Name of such directories in the error message.
+        own: Files that such directories have, and that go if the new one lacks them: patterns of paths below the
+            directory, such as `"variables/*"`, in which `*` stands for a part of one name.
 
     Raises:
-        FileExistsError: If the directory exists, is not empty and may not be replaced.
+        FileExistsError: If the directory exists, is not empty and may not be replaced, or a file of somebody else is in
+            the way.
 
     Example:
 
@@ -63,6 +71,7 @@ def replace_folder(directory: str | os.PathLike[str], may_replace: Callable[[Pat
         # another writer may have exchanged it while it was looked at
         if not _is_free(directory, may_replace) and _identity(directory) == found:
             raise FileExistsError(f"{directory} exists and is no {what}: it will not be overwritten.")
+    own = tuple(own)
     stays = directory.is_dir() and (os.path.ismount(directory) or _is_working_directory(directory))
     home = directory if stays else directory.parent
     home.mkdir(parents=True, exist_ok=True)
@@ -72,8 +81,8 @@ def replace_folder(directory: str | os.PathLike[str], may_replace: Callable[[Pat
         new.mkdir()
         yield new
         synchronize_all(new)
-        if stays:
-            _refill(new, directory, place)
+        if stays or _others(directory, own):
+            _refill(new, directory, place, own)
         else:
             _exchange(new, directory, place)
             synchronize(home)
@@ -114,18 +123,59 @@ def _exchange(new: Path, directory: Path, place: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _refill(new: Path, directory: Path, place: Path) -> None:
-    names = set(os.listdir(new))
+def _refill(new: Path, directory: Path, place: Path, own: Sequence[str]) -> None:
+    """Replaces files one by one; those of others stay."""
+    names, others = _files(new), _others(directory, own)
+    for name in names:
+        for other in others:
+            # a file has the name of a folder that holds files of others, or the other way round
+            if (name in other.parents and not _is_folder(new / name)) or (
+                other in name.parents and not _is_folder(directory / other)
+            ):
+                raise FileExistsError(f"{directory / other} is in the way of {name}: it will not be overwritten.")
     old = place / "replaced"
     old.mkdir()
-    for name in os.listdir(directory):
-        # what others are writing here stays
-        if not name.endswith(INCOMPLETE) and (name not in names or (directory / name).is_dir()):
-            os.rename(directory / name, old / name)
+    for number, name in enumerate(sorted(_files(directory) - names - others)):
+        os.rename(directory / name, old / str(number))
+        for folder in (*name.parents,)[:-1]:
+            with contextlib.suppress(OSError):  # it holds more
+                (directory / folder).rmdir()
     for name in sorted(names):
+        if _is_folder(new / name):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+            continue
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(OSError):  # a file
+            (directory / name).rmdir()
         os.replace(new / name, directory / name)
-    synchronize(directory)
+        synchronize((directory / name).parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _files(directory: Path) -> set[Path]:
+    """Files and empty folders below a folder, without what others are writing there."""
+    found = set()
+    for root, folders, names in os.walk(directory):
+        folders[:] = [name for name in folders if not name.endswith(INCOMPLETE)]
+        links = [name for name in folders if os.path.islink(os.path.join(root, name))]
+        found.update(Path(root, name).relative_to(directory) for name in (*names, *links))
+        if not folders and not names:
+            found.add(Path(root).relative_to(directory))
+    return found - {Path()}
+
+
+def _others(directory: Path, own: Sequence[str]) -> set[Path]:
+    """The files below a folder that are none of its kind."""
+    patterns = [Path(pattern).parts for pattern in own]
+    return {
+        name
+        for name in _files(directory)
+        if not any(len(parts) == len(name.parts) and all(map(fnmatchcase, name.parts, parts)) for parts in patterns)
+    }
 
 
 def settled(directory: str | os.PathLike[str]) -> Path:

@@ -11,7 +11,6 @@ import dataclasses
 import json
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +29,7 @@ from zoo.storage.preset_format import (
 )
 from zoo.storage.stored_file import StoredFile
 from zoo.storage.tokenizer import CONFIG_FILE as TOKENIZER_FILE
-from zoo.storage.tokenizer import TokenizerFiles, read_tokenizer
+from zoo.storage.tokenizer import TokenizerFiles, read_tokenizer, remove_tokenizer
 
 _SECONDS_OF_A_CHANGE = 30
 # SHA-256 of weights that this process has written
@@ -145,7 +144,7 @@ def _remove_part(path: Path) -> None:
             if is_free:
                 path.unlink(missing_ok=True)
     else:
-        shutil.rmtree(path, ignore_errors=True)  # a tokenizer is in memory once it is open
+        remove_tokenizer(path)  # it is in memory once it is open
 
 
 def _require_free(directory: Path) -> None:

@@ -18,6 +18,8 @@ from zoo.storage.stored_file import StoredFile, is_plain
 from zoo.storage.typed import to_dataclass
 
 CONFIG_FILE = "tokenizer.json"
+# patterns of the files of a folder
+TOKENIZER_FILES = (CONFIG_FILE, f"*-{16 * '[0-9a-f]'}.*")
 FORMAT = "keras_transformer_zoo.tokenizer"
 FORMAT_VERSION = 1
 MOST_BYTES = 96 * 2**20
@@ -99,6 +101,20 @@ def write_tokenizer(
         for stored in replaced - {entry.file for entry in entries.values()}:
             with contextlib.suppress(OSError):
                 (directory / stored).unlink()
+
+
+def remove_tokenizer(directory: str | os.PathLike[str]) -> None:
+    """Removes the files of a tokenizer, and their folder if it holds nothing else.
+
+    Args:
+        directory: The folder.
+    """
+    directory = Path(directory)
+    for name in _stored_names(directory) | _named_by_content(directory) | {CONFIG_FILE}:
+        with contextlib.suppress(OSError):
+            (directory / name).unlink()
+    with contextlib.suppress(OSError):  # it holds more
+        directory.rmdir()
 
 
 def is_stored_tokenizer(directory: str | os.PathLike[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from recipes.common.corpus.sources import Part
 from recipes.common.errors import DataError, RunFolderError, shown
 
 WORK_FOLDER = "work"
+# the files of the stages
+_WORK_FILE = re.compile(r"(repeated|[0-9]{5}|[a-z]+-[0-9]{3,})\.(json|jsonl|npy|npz|bin)")
 _PLAN_FILE, _LOCK_FILE = "plan.json", ".lock"
 # what a full, broken or forbidden disk says
 _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EACCES, errno.EPERM}
@@ -96,7 +99,14 @@ def tidy(folder: Path) -> None:
     """
     for place in (folder, *(entry for entry in folder.iterdir() if entry.is_dir() and entry.name != WORK_FOLDER)):
         zoo.storage.remove_incomplete(place)
-    zoo.storage.remove(folder / WORK_FOLDER)
+    work = folder / WORK_FOLDER
+    if not work.is_dir():
+        return
+    zoo.storage.remove_incomplete(work)
+    for path in (*(path for path in work.iterdir() if _WORK_FILE.fullmatch(path.name)), work / _PLAN_FILE):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # it holds something else
+        work.rmdir()
 
 
 def planned(
@@ -120,7 +130,8 @@ def planned(
         RunFolderError: If the folder was begun with other settings, or holds something else.
         DataError: If a file of the input is another one now.
     """
-    zoo.storage.remove_incomplete(folder)
+    for place in (folder, folder / WORK_FOLDER):
+        zoo.storage.remove_incomplete(place)
     path = folder / WORK_FOLDER / _PLAN_FILE
     if path.is_file():
         plan = json.loads(path.read_text(encoding="utf-8"))
@@ -129,8 +140,11 @@ def planned(
         zoo.storage.write_text_atomically(path, json.dumps({**plan, "settings": dict(settings)}))
         print(f"{folder}: going on")
         return [[Part(**part) for part in share] for share in plan["shares"]]
-    content = sorted(entry.name for entry in folder.iterdir() if entry.name not in (_LOCK_FILE, *mine))
-    if content and content != [WORK_FOLDER]:
+    content = [entry for entry in folder.iterdir() if entry.name not in (_LOCK_FILE, WORK_FOLDER, *mine)]
+    # without a plan, only its own beginning
+    content += (folder / WORK_FOLDER).glob("*")
+    content = sorted(str(entry.relative_to(folder)) for entry in content)
+    if content:
         raise RunFolderError(f"{str(folder)!r} holds {content[0]!r} of something else: name a new or an empty folder")
     shares = [list(share) for share in make()]
     plan = {

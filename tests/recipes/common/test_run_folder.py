@@ -102,7 +102,7 @@ def test_path_of_a_file_is_refused(tmp_path):
 
 def test_folder_killed_before_the_first_save_is_new(tmp_path):
     (tmp_path / "run.lock").touch()
-    (tmp_path / ".config.yaml.7.incomplete").write_text("see")
+    (tmp_path / ".config.yaml.abcdef_7.incomplete").mkdir()
     with RunFolder(tmp_path, Config()) as run:
         assert not run.resumed
 
@@ -214,11 +214,11 @@ def test_fewer_epochs_than_have_been_begun_are_refused(tmp_path):
 
 def test_what_killed_processes_left_half_written_goes(tmp_path):
     RunFolder(tmp_path, Config()).close()
-    for name in (".results.json.7.incomplete", "samples/.test.tsv.7.incomplete", ".model.abc.incomplete/config.json"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text("{")
+    for place in (".results.json.abcdefg7", "samples/.test.tsv.abcdefg7", ".model.7"):
+        (tmp_path / f"{place}.incomplete").mkdir(parents=True)
+        (tmp_path / f"{place}.incomplete" / "config.json").write_text("{")
     # killed between the two renames of a replacement
-    set_aside = tmp_path / ".export.abc.incomplete" / "old"
+    set_aside = tmp_path / ".export.abcdefg7.incomplete" / "old"
     set_aside.mkdir(parents=True)
     (set_aside / "saved_model.pb").touch()
     RunFolder(tmp_path, Config()).close()

@@ -22,6 +22,12 @@ def fake(folder):
     return folder
 
 
+def test_a_version_where_tensorflow_loads_none(tmp_path, caplog):
+    fake(tmp_path / "dates[1]" / "1")
+    asyncio.run(ServedModels(tmp_path, {}).look())
+    assert "Version 1 of dates[1] could not be loaded: models must have neither '['" in caplog.text
+
+
 def test_three_kinds_of_folders(tmp_path):
     run = fake(tmp_path / "dates" / "export")
     assert find_versions(run) == {"dates": {1: run}}

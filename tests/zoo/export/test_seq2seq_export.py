@@ -160,6 +160,7 @@ def test_interrupted_export_leaves_the_old_one(untrained, tmp_path, monkeypatch)
     directory = tmp_path / "export"
     directory.mkdir()
     (directory / "saved_model.pb").write_text("old")
+    (directory / "signature.json").write_text("{}")
     monkeypatch.setattr(tf.saved_model, "save", fail)
     with pytest.raises(OSError, match="No space left"):
         untrained.export(directory, sampler=Greedy())

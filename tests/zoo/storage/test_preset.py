@@ -155,7 +155,7 @@ def test_failing_rename_puts_the_old_model_back(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "rename", fail_second)
     with pytest.raises(OSError, match="device is gone"):
-        with replace_folder(tmp_path / "model", lambda old: True, "model") as folder:
+        with replace_folder(tmp_path / "model", lambda old: True, "model", ["file"]) as folder:
             (folder / "file").write_text("new")
     assert (tmp_path / "model" / "file").read_text() == "old" and os.listdir(tmp_path) == ["model"]
 
@@ -178,14 +178,14 @@ def test_kill_between_the_renames(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", kill_at_second)
         with pytest.raises(Killed):
-            with replace_folder(model, lambda old: True, "model") as folder:
+            with replace_folder(model, lambda old: True, "model", ["config.json"]) as folder:
                 (folder / "config.json").write_text("[]")
     assert not model.exists()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ValueError, match="old/config.json"):  # of the model that was there, not "no such preset"
         Seq2SeqLM.from_preset(model)
     assert sorted(tmp_path.rglob("*")) == before  # reading renames nothing
-    with replace_folder(model, lambda old: True, "model") as folder:
+    with replace_folder(model, lambda old: True, "model", ["config.json"]) as folder:
         (folder / "config.json").write_text("new")
     assert (model / "config.json").read_text() == "new" and os.listdir(tmp_path) == ["model"]
 

@@ -93,7 +93,7 @@ def save_preset(place, fill):
 
 
 def save_folder(place, fill):
-    with replace_folder(place, lambda old: True, "model") as folder:
+    with replace_folder(place, lambda old: True, "model", ["file"]) as folder:
         fill(folder / "file")
 
 
@@ -119,7 +119,7 @@ def test_the_next_save_sweeps_what_a_killed_one_left(tmp_path, save):
 
 def save_folders(model, name):
     for number in range(100):
-        with replace_folder(model, lambda old: True, "model") as folder:
+        with replace_folder(model, lambda old: True, "model", ["a", "b"]) as folder:
             for file in "ab":
                 (folder / file).write_text(name + str(number))
 
@@ -159,7 +159,7 @@ def test_saving_to_the_working_directory(tmp_path, monkeypatch):
 def test_replacing_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in range(2):
-        with replace_folder(".", lambda old: (old / "config").exists(), "model") as folder:
+        with replace_folder(".", lambda old: (old / "config").exists(), "model", ["config", "only *"]) as folder:
             (folder / "config").write_text(str(number))
             (folder / f"only {number}").mkdir()
     assert os.getcwd() == str(tmp_path) and (tmp_path / "config").read_text() == "1"

@@ -24,6 +24,19 @@ def randomized(layer):
     return layer
 
 
+def test_kernels_that_share_a_seeded_initializer_differ():
+    def drawn():
+        initializer = keras.initializers.RandomNormal(seed=3)
+        head = ClassificationHead(16, hidden_activation="tanh", kernel_initializer=initializer)
+        head.build((None, 5, 16))
+        return [keras.ops.convert_to_numpy(weight) for weight in head.trainable_weights if len(weight.shape) == 2]
+
+    (first, second), again = drawn(), drawn()
+    assert np.std(first) > 0 and not np.allclose(first[0, :2], second[0, :2])
+    for one, other in zip((first, second), again, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -67,7 +67,7 @@ def test_continues_after_a_resume_and_drops_a_course_that_was_given_up(tmp_path)
     train(model, CheckpointAveraging(tmp_path, keep=3), epochs=3)
     stale = tmp_path / "weights-step-000000099.safetensors"
     save_weights(stale, make_model(seed=5))
-    (tmp_path / ".weights-step-000000009.safetensors.1.incomplete").write_bytes(b"half")
+    (tmp_path / ".weights-step-000000009.safetensors.abcdefg1.incomplete").mkdir()
     averaging = CheckpointAveraging(tmp_path, keep=3)
     assert stale in averaging.paths
     train(model, averaging, epochs=4, initial_epoch=3)
