@@ -14,6 +14,7 @@ from layers.keras_internals import (
     CALLBACK_STATE,
     ModelHooks,
     OptimizerHooks,
+    are_overwritten,
     batches_seen,
     clip_gradients,
     compiled_loss,
@@ -222,6 +223,18 @@ def test_batches_seen():
     for _ in range(3):
         optimizer.apply([keras.ops.ones(1)], [weight])
     assert int(batches_seen(optimizer)) == 3 and int(optimizer.iterations) == 1
+
+
+@needs(are_overwritten)
+def test_variables_that_an_optimizer_overwrites():
+    scale, weight = keras.Variable([1.0]), keras.Variable([1.0])
+    scale.overwrite_with_gradient = True
+    optimizer = keras.optimizers.SGD(0.1)
+    assert are_overwritten(optimizer, [scale, weight]) == [True, False]
+    optimizer.build([weight, scale])
+    assert are_overwritten(optimizer, None) == [False, True]
+    optimizer.apply([keras.ops.ones(1) * 3, keras.ops.ones(1) * 3])
+    assert float(scale[0]) == 3 and float(weight[0]) == pytest.approx(0.7)
 
 
 @needs(model_strategy, optimizer_strategy)

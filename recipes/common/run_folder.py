@@ -43,7 +43,7 @@ _MADE_BEFORE_TRAINING = (
     "checkpoints/last_epochs/weights-step-*.safetensors",
     _METRICS_FILE,
     "tensorboard/*/events.out.tfevents.*",
-    "samples/epoch-*.txt",
+    "samples/epoch-[0-9]*.txt",
 )
 
 

@@ -158,7 +158,7 @@ def _is_folder(path: Path) -> bool:
 
 def _files(directory: Path) -> set[Path]:
     """Files and empty folders below a folder, without what others are writing there."""
-    found = set()
+    found: set[Path] = set()
     for root, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if not name.endswith(INCOMPLETE)]
         links = [name for name in folders if os.path.islink(os.path.join(root, name))]

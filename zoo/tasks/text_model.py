@@ -154,7 +154,8 @@ class TextModel(DistributedModel):
             y: Targets, if the task has any.
             batch_size: Rows per batch. Default 32.
             epochs: Number of passes over the data.
-            sample_weight: Weight of each row, `(rows,)`.
+            sample_weight: Weight of each row, `(rows,)`. With labels of tokens on token level, also that of each token,
+                `(rows, length)`.
             class_weight: Weights of labels, by name or number. Default 1.
             validation_data: `(x, y)`, `(x, y, sample_weight)`, a dataset, or for tasks without targets `x` alone.
             validation_split: Fraction of the rows, taken from the end, that is kept for validation, in [0, 1).
