@@ -158,9 +158,11 @@ def weights_for(loss: Any, sample_weight: Any, y_pred: Any) -> Any:
     """
     if reduction_of(loss) not in MEANS or any(isinstance(each, CountedLoss) for each in losses_of(loss)):
         return sample_weight
-    if keras.tree.is_nested(sample_weight):
-        return keras.tree.map_structure(counted_weights, sample_weight, y_pred)
-    return counted_weights(sample_weight, None if keras.tree.is_nested(y_pred) else y_pred)
+    weights, outputs = keras.tree.flatten(sample_weight), keras.tree.flatten(y_pred)
+    if len(weights) != len(outputs):
+        outputs = [None] * len(weights)
+    counted = [counted_weights(*pair) for pair in zip(weights, outputs, strict=True)]
+    return keras.tree.pack_sequence_as(sample_weight, counted)
 
 
 def count_of(loss: Any, x: Any, y: Any, sample_weight: Any) -> Any:

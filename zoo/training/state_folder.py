@@ -104,10 +104,24 @@ class StateFolder:
             write_bytes(folder / _STATE_FILE, [json.dumps({"format": _FORMAT, **values}, indent=1).encode()])
         if is_first_process():
             for old in self._folders()[: -self.keep]:
-                remove(old)
+                _remove(old)
 
     def _folders(self) -> list[Path]:
         return [folder for _, folder in _states_in(self.directory)]
+
+
+def _remove(folder: Path) -> None:
+    """Removes a state. Files of others that are in its folder stay, in one that has no name of a state."""
+    own = (_STATE_FILE, _TENSOR_FILE)
+    if all(path.name in own for path in folder.iterdir()):
+        remove(folder)
+        return
+    kept = folder.with_name(f"{folder.name}.others")
+    while kept.exists():
+        kept = kept.with_name(f"{kept.name}_")
+    folder.rename(kept)
+    for name in own:
+        remove(kept / name)
 
 
 def _states_in(directory: Path) -> list[tuple[tuple[int, int], Path]]:

@@ -8,6 +8,7 @@ import zoo  # noqa: E402
 from zoo.export.endpoint import Endpoint  # noqa: E402
 from zoo.export.folder import export_folder  # noqa: E402
 from zoo.training import CheckpointAveraging  # noqa: E402
+from zoo.training.state_folder import StateFolder  # noqa: E402
 
 # files beside, and within, the folders that are written; the last two look like what a killed process leaves
 STRANGE = (
@@ -107,6 +108,19 @@ def test_what_an_export_has_no_longer_goes(tmp_path):
     save_export(tmp_path / "model", ["serve"])
     assert (tmp_path / "model" / "assets" / "words.txt").read_text() == "mine"
     assert (tmp_path / "model" / "serve.onnx").exists() and not (tmp_path / "model" / "generate.onnx").exists()
+
+
+def test_what_is_in_the_folder_of_a_training_state_stays(tmp_path):
+    states = StateFolder(tmp_path, keep=1)
+    for epoch in range(3):
+        states.write(epoch, 0, {}, {})
+        if epoch < 2:
+            (tmp_path / f"epoch-{epoch:05d}-batch-00000000" / "notes.txt").write_text("mine")
+    kept = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    last = "epoch-00002-batch-00000000"
+    assert kept == {f"{last}/state.json", f"{last}/tensors.safetensors"} | {
+        f"epoch-{epoch:05d}-batch-00000000.others/notes.txt" for epoch in range(2)
+    }
 
 
 def test_a_file_in_the_way_of_a_folder(tmp_path):
