@@ -4,7 +4,9 @@ import ctypes
 import gc
 import os
 import random
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -20,21 +22,56 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def programs_of_jax(tmp_path_factory):
-    """What JAX compiles in one process of this run, the others read: compiling is half of a short run's time."""
-    folder = tmp_path_factory.getbasetemp()
+def pytest_configure(config):
+    """What all processes of this run share: programs that JAX has compiled, and processes that have imported."""
     if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # that of all workers
-    options = {
-        "JAX_COMPILATION_CACHE_DIR": str(folder / "jax_programs"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "0",
-    }
+        return
+    folder = tempfile.mkdtemp()
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    # what XLA compiles for tests runs for milliseconds: code that took less time to make is quicker
+    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+    # what JAX compiles in one process of this run, the others read: compiling is half of a short run's time
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(folder, "jax_programs"))
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
+    if sys.platform == "linux":
+        import fork_server  # knows what other systems lack
+
+        os.environ.update(fork_server.interpreter(folder))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_programs():
+    """Programs of `recipes` that tests start are forked from a process that has imported TensorFlow: seconds less."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in options.items():
-            patch.setenv(name, value)
+        patch.setattr(sys, "executable", os.environ.get("ZOO_TESTS_PYTHON", sys.executable))
         yield
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """Makes a folder of a name by a function in the first worker that asks for it; the others wait for it."""
+    filelock = pytest.importorskip("filelock")
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent  # that of all workers
+
+    def folder(name, make):
+        made = place / "made_once" / name
+        made.parent.mkdir(exist_ok=True)
+        with filelock.FileLock(f"{made}.lock"):
+            if not made.exists():
+                make(made.with_suffix(".begun"))
+                made.with_suffix(".begun").rename(made)
+        return made
+
+    return folder
+
+
+@pytest.fixture
+def own_processes(monkeypatch):
+    """Programs that a test starts are children of this process, for tests that look at them in /proc or stop them."""
+    monkeypatch.setenv("ZOO_TESTS_FORK", "0")
 
 
 # Linux tells how much memory a process has; elsewhere rubbish stays until Python looks for it.

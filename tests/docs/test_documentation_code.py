@@ -3,10 +3,12 @@
 The blocks of a page share their names, top to bottom. `tests/helpers/page_code.py` says how a page states an output.
 """
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from page_code import Block, python_blocks, run_block
 
@@ -22,15 +24,14 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.pages
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text("utf-8")], ids=name_of)
-def test_blocks_run(page, tmp_path, monkeypatch):
+def test_blocks_run(page, tmp_path):
     for line in NEEDS.findall(page.read_text(encoding="utf-8")):
         for package in line.split(", "):
             pytest.importorskip(package, reason=f"{page.name} needs {package}")
-    monkeypatch.chdir(tmp_path)
-    names = {"__name__": "documentation"}
-    with np.printoptions():  # those that a page sets end with it
-        for block in python_blocks(page):
-            run_block(block, names, name_of(page))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests/helpers")])}
+    command = [sys.executable, "-m", "page_code", str(page), name_of(page)]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-10_000:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

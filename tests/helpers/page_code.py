@@ -1,5 +1,8 @@
 """The Python blocks of a documentation page, and the outputs that the page states for them.
 
+`python -m page_code PAGE` runs the blocks of a page, which share their names, in the current folder: in a process of
+its own, because programs that XLA compiles for a page stay as long as the process.
+
 A page states an output in one of two ways, and both are compared with what the code prints:
 
 * A block ```output directly below a block ```python holds all that the block prints.
@@ -121,3 +124,13 @@ def run_block(block: Block, names: dict, page: str) -> None:
     if block.output is not None:
         found = everything.getvalue()
         assert agrees(found, block.output), f"{page}:{block.line} prints\n{found}\nbut the page states\n{block.output}"
+
+
+def main(page: Path, name: str) -> None:
+    names: dict = {"__name__": "documentation"}
+    for block in python_blocks(page):
+        run_block(block, names, name)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

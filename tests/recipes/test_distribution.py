@@ -191,6 +191,7 @@ def test_processes_have_the_numbers_of_one_device(tmp_path, one_on_jax):
 
 
 @needs_jax
+@pytest.mark.usefixtures("own_processes")
 def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path, one_on_jax):
     one = [sys.executable, "-m", "recipes.language_model"]
     slow = ["--training.callbacks", '[{"class": "slow_training.Slow"}, {"class": "stop_training.StopAt", "batch": 5}]']

@@ -37,10 +37,8 @@ def chat_model():
 
 
 @pytest.fixture(scope="session")
-def chat_export(chat_model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served") / "export"
-    chat_model.export(folder, jit_compile=False)
-    return folder
+def chat_export(chat_model, made_once):
+    return made_once("chat_export", lambda folder: chat_model.export(folder, jit_compile=False))
 
 
 @pytest.fixture(scope="session")

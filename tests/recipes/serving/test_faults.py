@@ -50,6 +50,7 @@ class Server:
             stdout=open(log, "ab"),
             stderr=subprocess.STDOUT,
             preexec_fn=limit,
+            env={**os.environ, "ZOO_TESTS_FORK": "0"},  # these tests look for the workers in /proc
         )
         for _ in range(1200):
             assert self.process.poll() is None, log.read_text()

@@ -268,6 +268,7 @@ def fresh(loop, chat_export):
         os.kill(worker.pid, signal.SIGKILL)
 
 
+@pytest.mark.usefixtures("own_processes")
 def test_a_worker_that_is_stuck_is_given_up(loop, fresh, monkeypatch):
     from recipes.serving import worker_client
 
