@@ -68,12 +68,6 @@ def made_once(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def own_processes(monkeypatch):
-    """Programs that a test starts are children of this process, for tests that look at them in /proc or stop them."""
-    monkeypatch.setenv("ZOO_TESTS_FORK", "0")
-
-
 # Linux tells how much memory a process has; elsewhere rubbish stays until Python looks for it.
 MEMORY = Path("/proc/self/statm")
 # Searching takes a second, and JAX compiles again what was forgotten: often is slow.

@@ -9,7 +9,6 @@ import importlib
 import json
 import os
 import pkgutil
-import resource
 import selectors
 import shlex
 import signal
@@ -17,14 +16,14 @@ import socket
 import sys
 from pathlib import Path
 
-from forked_python import fixed
-
 ROOT = Path(__file__).parents[2]
 MOST_FILES = 250
 
 
 def interpreter(folder):
     """Writes a script that stands in the place of Python's interpreter; the variables that lead there."""
+    from forked_python import fixed  # imports what is of Unix
+
     mine = fixed(os.environ)
     del mine["KERAS_BACKEND"]
     about = {
@@ -39,6 +38,14 @@ def interpreter(folder):
     script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     script.chmod(0o755)
     return {"ZOO_TESTS_FORK": json.dumps(about), "ZOO_TESTS_PYTHON": str(script)}
+
+
+def process_of(pid):
+    """The number of the process that does the work of one that a test has started."""
+    if "ZOO_TESTS_FORK" not in os.environ:
+        return pid
+    place = Path(json.loads(os.environ["ZOO_TESTS_FORK"])["folder"], f"{pid}.process")
+    return int(place.read_text()) if place.exists() else pid
 
 
 def preload():
@@ -82,6 +89,8 @@ def receive(connection):
 
 def become(asked, files, kept):
     """Makes this process the one that a client asks for; its words."""
+    import resource  # of Unix
+
     os.setpgid(0, 0)
     above = max([*files, *open_files()]) + 1
     for index, here in enumerate(files.values()):

@@ -13,6 +13,7 @@ import filelock
 import keras
 import pytest
 from distributed_runs import needs_jax
+from fork_server import process_of
 
 import zoo
 from recipes import launch
@@ -191,7 +192,6 @@ def test_processes_have_the_numbers_of_one_device(tmp_path, one_on_jax):
 
 
 @needs_jax
-@pytest.mark.usefixtures("own_processes")
 def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path, one_on_jax):
     one = [sys.executable, "-m", "recipes.language_model"]
     slow = ["--training.callbacks", '[{"class": "slow_training.Slow"}, {"class": "stop_training.StopAt", "batch": 5}]']
@@ -206,7 +206,8 @@ def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path, one_on_j
     while not list(states.glob("epoch-00000-batch-0000000[24]")) and time.monotonic() < deadline:
         assert launcher.poll() is None, launcher.communicate()
         time.sleep(0.1)
-    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    pid = process_of(launcher.pid)
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     began = time.monotonic()
     os.kill(int(children[1]), signal.SIGKILL)
     _, errors = launcher.communicate(timeout=120)

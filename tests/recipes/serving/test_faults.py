@@ -15,6 +15,7 @@ import threading
 import time
 
 import pytest
+from fork_server import process_of
 
 for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "tensorflow_serving"):
     pytest.importorskip(name, reason="the extra serve is not installed")
@@ -50,7 +51,6 @@ class Server:
             stdout=open(log, "ab"),
             stderr=subprocess.STDOUT,
             preexec_fn=limit,
-            env={**os.environ, "ZOO_TESTS_FORK": "0"},  # these tests look for the workers in /proc
         )
         for _ in range(1200):
             assert self.process.poll() is None, log.read_text()
@@ -61,9 +61,13 @@ class Server:
         raise AssertionError("The server did not become ready.")
 
     @property
+    def pid(self):
+        return process_of(self.process.pid)
+
+    @property
     def workers(self):
         """Process numbers of the workers by model."""
-        children = open(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read().split()
+        children = open(f"/proc/{self.pid}/task/{self.pid}/children").read().split()
         found = {}
         for pid in children:
             command = open(f"/proc/{pid}/cmdline").read().split("\0")
@@ -285,7 +289,7 @@ def test_clients_that_do_not_read(server):
     inputs = {"token_ids": [[5] * 150] * 20, "padding_mask": [[True] * 150] * 20}
     body = json.dumps({"signature_name": "forward", "inputs": inputs}, separators=(",", ":")).encode()
     streams = json.dumps({**BODY, "max_tokens": 150, "n": 4, "stream": True}).encode()
-    before = resident(server.process.pid)
+    before = resident(server.pid)
     stuck = [connect(server, "POST /v1/models/chat:predict HTTP/1.1", body) for _ in range(4)]
     stuck += [connect(server, "POST /v1/completions HTTP/1.1", streams) for _ in range(4)]
     for _ in range(5):
@@ -293,7 +297,7 @@ def test_clients_that_do_not_read(server):
     assert server.becomes_idle(60)
     for connection in stuck:
         connection.close()
-    assert resident(server.process.pid) < before + 200 * 2**20
+    assert resident(server.pid) < before + 200 * 2**20
 
 
 def resident(pid):

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from fork_server import process_of
 
 pytest.importorskip("msgpack", reason="the extra serve is not installed")
 
@@ -268,7 +269,6 @@ def fresh(loop, chat_export):
         os.kill(worker.pid, signal.SIGKILL)
 
 
-@pytest.mark.usefixtures("own_processes")
 def test_a_worker_that_is_stuck_is_given_up(loop, fresh, monkeypatch):
     from recipes.serving import worker_client
 
@@ -279,7 +279,7 @@ def test_a_worker_that_is_stuck_is_given_up(loop, fresh, monkeypatch):
     async def ask():
         await asyncio.sleep(0.2)
         await fresh.call("score", {"prompts": ["hello "], "texts": ["friend"]}, 10)
-        os.kill(fresh.pid, signal.SIGSTOP)
+        os.kill(process_of(fresh.pid), signal.SIGSTOP)
         with pytest.raises(WorkerError) as caught:
             await asyncio.wait_for(fresh.call("score", {"prompts": ["a"], "texts": ["b"]}, 0.2), 20)
         await asyncio.wait_for(fresh.ended(), 20)
