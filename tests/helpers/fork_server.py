@@ -29,6 +29,7 @@ def interpreter(folder):
     about = {
         "folder": str(folder),
         "fixed": mine,
+        "root": str(ROOT),
         "server": __file__,
         "owner": os.getpid(),
         "environment": dict(os.environ),

@@ -43,6 +43,10 @@ def can_be_forked(words, environment):
     mine = fixed(environment)
     backend = mine.pop("KERAS_BACKEND")
     base = json.loads(environment["ZOO_TESTS_FORK"])
+    known = base["environment"].get("PYTHONPATH", "").split(os.pathsep)
+    for path in environment.get("PYTHONPATH", "").split(os.pathsep):
+        if path not in known and not os.path.realpath(path).startswith(base["root"]):
+            return False  # other modules than those that have been imported may lie there
     return words[1].split(".")[0] in MODULES and backend in ("tensorflow", "jax") and mine == base["fixed"]
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import filelock
 import numpy as np
 import pytest
+from fork_server import process_of
 
 pytest.importorskip("array_record", reason="the extra 'corpus' is not installed")
 pytest.importorskip("datasketch", reason="the extra 'corpus' is not installed")
@@ -215,7 +216,7 @@ def test_killed_processes(texts, tokenizer, tmp_path):
     process = subprocess.Popen([*command, "--processes", "2"], env=environment, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not list((tmp_path / "killed").glob("work/read-*.json")):
         time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
+    os.kill(process_of(process.pid), signal.SIGKILL)
     process.wait()
     assert process.returncode == -signal.SIGKILL, process.stderr.read()
     prepare(folder, tokenizer, tmp_path / "killed", "--processes", "2")
