@@ -19,7 +19,15 @@ def head_to_write(task: Any, names: Names) -> dict[str, np.ndarray]:
     Args:
         task: The task.
         names: What its layers are called.
+
+    Raises:
+        ValueError: If it has projections, which the format has no place for.
     """
+    if getattr(task, "projections", None):
+        raise ValueError(
+            f"projections of a {type(task).__name__} must be none in files of adapters, got {len(task.projections)}: "
+            "use merge_lora() and save the whole task."
+        )
     tensors = {row.name: row.write() for row in names.head_rows(task)}
     copies = {} if names.family is None else names.family.copies
     modules = tuple({name.partition(".")[0] + "." for name in tensors})

@@ -13,6 +13,7 @@ from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig, in_names, replace_choices, require_weights
 from zoo.config.checks import ChoiceError
 from zoo.huggingface.config_reader import ConfigReader
+from zoo.huggingface.cross_encoder import read_pair_activation
 from zoo.huggingface.family import Family, Head, get_family
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
 from zoo.storage import TensorFiles, naming, open_checkpoint, quote
@@ -179,6 +180,9 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
     values = read_config_file(directory)
     with naming(directory / CONFIG_FILE):
         family = get_family(values.get("model_type"))
+    activation = read_pair_activation(directory) if task == "TextClassifier" else None
+    if activation is not None:
+        values["sentence_transformers"] = {"activation_fn": activation}
     with open_checkpoint(directory, required=load_weights) as files, naming(directory / CONFIG_FILE):
         tensors = _plain_names(family, files)
         config, reader = _read_config(family, values, tensors)

@@ -12,9 +12,13 @@ PROBLEMS = {
     "multi_label_classification": "multi_label",
     "regression": "regression",
 }
-# what cross-encoders apply to a single logit, and the problem that has it
-SCORES = {"Identity": "regression", "Sigmoid": "multi_label"}
-MODULES = {"regression": "linear.Identity", "multi_label": "activation.Sigmoid"}
+# what cross-encoders apply to their logits, and the problem of a single one and of several that has it
+SCORES = {"Identity": ("regression", "single_label"), "Sigmoid": ("multi_label", "multi_label")}
+MODULES = {
+    "regression": "linear.Identity",
+    "single_label": "linear.Identity",
+    "multi_label": "activation.Sigmoid",
+}
 
 
 def label_names(reader: ConfigReader) -> int | list[str]:
@@ -57,13 +61,15 @@ def labels_and_problem(reader: ConfigReader) -> dict[str, Any]:
     count = names if isinstance(names, int) else len(names)
     problem = PROBLEMS.get(reader.take_only("problem_type", None, *PROBLEMS))
     activation = _activation_of_pairs(reader)
-    if activation is not None and count == 1:
+    if activation is not None:
         require(activation in SCORES, "activation_fn of a cross-encoder", activation, f"one of {sorted(SCORES)}")
-        return {"labels": names, "problem": SCORES[activation], "pairs": True}
+        single, several = SCORES[activation]
+        if count == 1 or problem is None or activation == "Sigmoid":
+            problem = single if count == 1 else several
+        return {"labels": names, "problem": problem, "pairs": True}
     if problem is None:
         problem = "regression" if count == 1 else "single_label"
-    pairs = {} if activation is None else {"pairs": True}
-    return {"labels": names, "problem": problem, **pairs}
+    return {"labels": names, "problem": problem}
 
 
 def _activation_of_pairs(reader: ConfigReader) -> str | None:
@@ -97,6 +103,6 @@ def write_labels(options: dict[str, Any]) -> dict[str, Any]:
     }
     if "problem" in options:
         values["problem_type"] = {our: their for their, our in PROBLEMS.items()}[options["problem"]]
-    if options.get("pairs") and len(names) == 1:
+    if options.get("pairs"):  # for versions of that library before 6
         values["sentence_transformers"] = {"activation_fn": f"torch.nn.modules.{MODULES[options['problem']]}"}
     return values

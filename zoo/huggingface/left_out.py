@@ -12,7 +12,7 @@ from zoo.storage.user_warnings import warn_user
 
 # what changes predictions, or stops them, and what the task is again when the files are read
 _DEFAULTS = {
-    "TextClassifier": {"stride": None, "pairs": False},
+    "TextClassifier": {"stride": None},
     "TokenClassifier": {"stride": None, "split": "punctuation"},
     "QuestionAnswerer": {"stride": 128, "max_answer_length": 30, "no_answer_threshold": None},
     "TextEmbedder": {"training_prompts": None},
@@ -68,10 +68,7 @@ def check_options(task: Any) -> None:
             f"{options['threshold']}: set task.threshold = 0.5, and apply it where the model is used."
         )
     lost = [
-        f"{name}={options[name]!r}"
-        for name, default in _DEFAULTS.get(kind, {}).items()
-        # the files of a cross-encoder say that it takes pairs
-        if options[name] != default and not (name == "pairs" and len(task.labels) == 1)
+        f"{name}={options[name]!r}" for name, default in _DEFAULTS.get(kind, {}).items() if options[name] != default
     ]
     if lost:
         warn_user(

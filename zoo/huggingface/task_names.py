@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
+from zoo.huggingface.cross_encoder import is_cross_encoder
 from zoo.huggingface.family import get_family
-from zoo.huggingface.sentence import MODULES_FILE
+from zoo.huggingface.sentence_modules import MODULES_FILE
 from zoo.storage import naming, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 
@@ -12,7 +13,7 @@ from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 def task_of(directory: str | os.PathLike[str]) -> str:
     """Returns the name of the task whose head a directory holds, as its `architectures` say.
 
-    Directories of the Sentence Transformers library hold embedders.
+    Directories of the Sentence Transformers library hold embedders, unless they say that they hold a cross-encoder.
 
     Args:
         directory: A directory of the Transformers library.
@@ -26,7 +27,7 @@ def task_of(directory: str | os.PathLike[str]) -> str:
     'MaskedLM'
     """
     directory = Path(directory)
-    if (directory / MODULES_FILE).is_file():
+    if (directory / MODULES_FILE).is_file() and not is_cross_encoder(directory):
         return "TextEmbedder"
     values = read_config_file(directory)
     with naming(directory / CONFIG_FILE):

@@ -9,10 +9,11 @@ from typing import Any
 
 from zoo.config import TransformerConfig, in_names
 from zoo.huggingface.card import CARD_FILE, model_card
+from zoo.huggingface.cross_encoder import write_cross_encoder
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.generation import GENERATION_FILE, read_generation, read_settings, write_generation
 from zoo.huggingface.left_out import check_options
-from zoo.huggingface.sentence import read_sentence_options, write_sentence_options
+from zoo.huggingface.sentence import assign_projections, read_sentence_options, write_sentence_options
 from zoo.huggingface.writing import write_backbone
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import naming, require_type
@@ -74,6 +75,8 @@ def load_task(
         # another number of labels is another task: its head starts untrained
         same = "labels" not in given or have_same_outputs(given["labels"], options["labels"])
         parts.head.assign(head_layers(task), fresh=not same)
+        if options.get("projections") and "projections" not in given:
+            assign_projections(task, Path(directory))
     return task
 
 
@@ -149,7 +152,9 @@ def save_task(
         if task.tokenizer is not None:
             _save_tokenizer(task, folder)
         if type(task).__name__ == "TextEmbedder":
-            write_sentence_options(folder, task.options(), task.width)
+            write_sentence_options(folder, task)
+        elif task.options().get("pairs"):
+            write_cross_encoder(folder, task.options())
         architecture = read_config_file(folder)["architectures"][0]
         title = Path(os.path.abspath(directory)).name if name is None else name
         card = model_card(task, title, architecture=architecture, license=license, base_model=base_model)

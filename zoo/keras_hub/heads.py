@@ -84,6 +84,7 @@ def _write_embedder(options: dict[str, Any]) -> dict[str, Any]:
     require(pooling in names, "pooling", pooling, f"one of {sorted(names)}")
     # which it has none of
     require(options["width"] is None, "width", options["width"], "None")
+    require(not options["projections"], "projections", options["projections"], "empty")
     require(not any(options["prompts"].values()), "prompts", options["prompts"], "empty")
     return {"pooling_mode": names[pooling], "normalize": options["normalize"]}
 

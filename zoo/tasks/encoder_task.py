@@ -15,7 +15,7 @@ from zoo.storage import quote
 from zoo.tasks.attention_endpoint import attention_endpoint
 from zoo.tasks.task import Task
 
-POOLINGS = ("first", "mean", "max", "last", "pooler")
+POOLINGS = ("first", "mean", "mean_sqrt", "weighted_mean", "max", "last", "pooler")
 
 
 class EncoderTask(Task):
@@ -159,8 +159,9 @@ def pool(hidden: Any, mask: Any, pooling: str, backbone: Any = None) -> Any:
     Args:
         hidden: `(batch, length, hidden_dim)`.
         mask: True where a token is real, `(batch, length)`.
-        pooling: The "first" or "last" real token, "mean" or "max" over the real tokens, or the backbone's "pooler". The
-            mean of a row without tokens is zero, and so is its maximum.
+        pooling: The "first" or "last" real token, "mean" or "max" over the real tokens, their sum divided by the root
+            of their number ("mean_sqrt"), their mean with the weights 1, 2, 3 and so on ("weighted_mean"), or the
+            backbone's "pooler". The mean of a row without tokens is zero, and so is its maximum.
         backbone: The backbone, for "pooler".
     """
     if pooling in ("first", "last", "pooler"):
@@ -171,12 +172,12 @@ def pool(hidden: Any, mask: Any, pooling: str, backbone: Any = None) -> Any:
         return backbone.pool(states) if pooling == "pooler" else ops.squeeze(states, 1)
     token_mask = ops.expand_dims(ops.cast(mask, "float32"), -1)
     states = ops.cast(hidden, "float32")
-    if pooling == "mean":
-        pooled = ops.sum(states * token_mask, axis=1) / ops.maximum(ops.sum(token_mask, axis=1), 1.0)
-    else:
+    if pooling == "max":
         has_tokens = ops.max(token_mask, axis=1) > 0
-        pooled = ops.where(has_tokens, ops.max(ops.where(token_mask > 0, states, -1e30), axis=1), 0.0)
-    return pooled
+        return ops.where(has_tokens, ops.max(ops.where(token_mask > 0, states, -1e30), axis=1), 0.0)
+    weights = token_mask * ops.cumsum(token_mask, axis=1) if pooling == "weighted_mean" else token_mask
+    divisor = ops.maximum(ops.sum(weights, axis=1), 1.0)
+    return ops.sum(states * weights, axis=1) / (ops.sqrt(divisor) if pooling == "mean_sqrt" else divisor)
 
 
 def require_pooling(pooling: Any, backbone: Any) -> str:

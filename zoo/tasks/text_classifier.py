@@ -45,7 +45,8 @@ class TextClassifier(EncoderTask):
         backbone: An encoder, a decoder, or an encoder-decoder, whose decoder reads the same tokens as its encoder.
         preprocessor: A `TextClassifierPreprocessor`; a tokenizer; or None for use on token level.
         pooling: Which vector represents the text: that of the "first" or "last" token, that of the last "end" token (or
-            of the last token if there is none), the "mean" or "max" over the tokens, or the backbone's "pooler".
+            of the last token if there is none), the "mean" or "max" over the tokens, "mean_sqrt" or "weighted_mean"
+            (see `TextEmbedder`), or the backbone's "pooler".
             Default the pooler if the backbone has one, else "first" for an encoder and "last" otherwise.
         hidden_activation: Activation of the head's inner layer; None for no inner layer. "auto" is "tanh" for the first
             token's vector and for an encoder-decoder, otherwise None.

@@ -1,5 +1,6 @@
 """Text embeddings: one vector per text. Texts of similar meaning have similar vectors."""
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -8,12 +9,16 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.initializers import separate
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import TextEmbedderPreprocessor
 from zoo.preprocessing.rows import require_count
 from zoo.preprocessing.text_embedder import PARTS
+from zoo.storage import to_dataclass
 from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
+from zoo.tasks.heads import initializer_of
+from zoo.tasks.projection import Projection, ProjectionOptions
 from zoo.tasks.token_endpoints import encoder_endpoints
 from zoo.training.embedding_losses import InBatchNegatives, TripletLoss
 from zoo.training.similarity_losses import CoSENT, CosineRegression
@@ -43,7 +48,11 @@ class TextEmbedder(EncoderTask):
     Args:
         backbone: An encoder, or a decoder.
         preprocessor: A `TextEmbedderPreprocessor`; a tokenizer; or None for use on token level.
-        pooling: "mean" or "max" over the tokens, "first" token, "last" token, or the backbone's "pooler".
+        pooling: "mean" or "max" over the tokens, their sum divided by the root of their number ("mean_sqrt"), their
+            mean with the weights 1, 2, 3 and so on ("weighted_mean"), "first" token, "last" token, or the backbone's
+            "pooler".
+        projections: Linear maps of the pooled vector, one after the other: for each a dictionary with `units`, and if
+            wanted `activation` (see `layers.activations`; None for none) and `use_bias` (default True).
         normalize: Whether vectors have length 1.
         width: Number of entries of the vectors of `embed`, `predict` of texts and exports: the first ones, scaled to
             length 1 again if `normalize` is True. None for all. Training always uses whole vectors.
@@ -57,7 +66,8 @@ class TextEmbedder(EncoderTask):
         training: Whether dropout is active.
 
     Returns:
-        Vectors `(batch, hidden_dim)`, or `(batch, texts, hidden_dim)` for groups, float32, in whole width.
+        Vectors `(batch, width)`, or `(batch, texts, width)` for groups, float32, in whole width: that of the backbone,
+        or of the last of the `projections`.
 
     Raises:
         ValueError: If an argument is out of range.
@@ -84,6 +94,7 @@ class TextEmbedder(EncoderTask):
         preprocessor: Any = None,
         *,
         pooling: str = "mean",
+        projections: Sequence[dict[str, Any]] = (),
         normalize: bool = True,
         width: int | None = None,
         **options: Any,
@@ -91,12 +102,30 @@ class TextEmbedder(EncoderTask):
         super().__init__(backbone, preprocessor, **options)
         self.pooling = require_pooling(pooling, backbone)
         self.normalize = bool(normalize)
+        self.projections: list[Projection] = []
+        for index, choices in enumerate(projections):
+            options = dataclasses.asdict(to_dataclass(ProjectionOptions, choices, f"projections[{index}]"))
+            initializer = separate(initializer_of(backbone.config), index)
+            options |= {"kernel_initializer": initializer, "name": f"projection_{index}", "dtype": self.dtype_policy}
+            projection = Projection(**options)
+            projection.build((None, self.width))
+            self.projections.append(projection)
         self.default_width = width if width is None else require_count(width, "width", 1, self.width)
         self.uses_pooler = self.pooling == "pooler"
         self.built = True
 
+    @property
+    def width(self) -> int:
+        """Width of the whole vectors."""
+        return self.projections[-1].units if self.projections else super().width
+
     def own_options(self) -> dict[str, Any]:
-        return {"pooling": self.pooling, "normalize": self.normalize, "width": self.default_width}
+        return {
+            "pooling": self.pooling,
+            "projections": [dataclasses.asdict(projection.options) for projection in self.projections],
+            "normalize": self.normalize,
+            "width": self.default_width,
+        }
 
     def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         groups = [
@@ -110,6 +139,8 @@ class TextEmbedder(EncoderTask):
     def _embed(self, inputs: dict[str, Any], training: bool | None) -> Any:
         hidden = self.hidden(inputs, training)
         vectors = pool(hidden, inputs["padding_mask"], self.pooling, self.backbone)
+        for projection in self.projections:
+            vectors = projection(vectors)
         return unit_vectors(vectors) if self.normalize else ops.cast(vectors, "float32")
 
     # Training.

@@ -302,9 +302,9 @@ def test_sentence_models(copy, golden, tmp_path):
         ValueError, match="1_Pooling/config.json: one of .* must be true, got .*_cls_token', 'pooling_mode_mean"
     ):
         huggingface.load_task(TextEmbedder, folder)
-    modules.insert(2, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    modules.insert(2, {"path": "2_LSTM", "type": "sentence_transformers.models.LSTM"})
     (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(ValueError, match="modules.json: type must be Transformer, Pooling, .* got .*'Dense'"):
+    with pytest.raises(ValueError, match="modules.json: type must be Transformer, Pooling, .* got .*'LSTM'"):
         huggingface.load_task(TextEmbedder, folder)
 
 
