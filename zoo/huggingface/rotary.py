@@ -1,11 +1,12 @@
 """Rotary positions in configurations of the Transformers library, in its older and its newer form."""
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from layers.positions.rotary_scaling import check_rotary_scaling
-from zoo.config import PositionConfig
+from zoo.config import PositionConfig, TransformerConfig
 from zoo.config.checks import require
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.storage import quote, quote_key, require_type
@@ -156,6 +157,8 @@ def _read_scaling(
         for key, value in parameters.items():
             require(False, name(key), value, f"left out with {type_key}='default'")
         return None
+    if KINDS[kind] == "dynamic_ntk":
+        parameters.pop(LENGTH, None)  # the library takes the longest sequence, whatever stands here
     scaling, derived = {"kind": KINDS[kind], **parameters}, {}
     if LENGTH not in scaling and scaling["kind"] != "linear":
         scaling[LENGTH], derived[LENGTH] = max_length, "max_position_embeddings"
@@ -173,6 +176,27 @@ def _read_scaling(
         text = str(error).replace(f"the kind {scaling['kind']!r}", f"{type_key}={kind!r}")
         text = re.sub(r"scaling\['(.*?)'\]", lambda found: derived.get(found[1]) or name(found[1]), text)
         raise ValueError(text) from error
+
+
+def without_dynamic(config: TransformerConfig) -> TransformerConfig:
+    """Returns a configuration whose rotary positions mean the same in the Transformers library.
+
+    "dynamic_ntk" has the frequencies of `max_length` here, for all texts. There they depend on the text, from
+    `max_position_embeddings` on. Where this is not the trained length, the same frequencies are those of another base.
+
+    Args:
+        config: The configuration.
+
+    Reference:
+        Peng et al. 2023, "YaRN", appendix B.2.
+    """
+    position, scaling = config.position, config.position.scaling or {}
+    if scaling.get("kind") != "dynamic_ntk" or scaling[LENGTH] == config.max_length:
+        return config
+    width, trained = position.rotary_dim or config.head_dim, scaling[LENGTH]
+    stretch = scaling["factor"] * max(config.max_length, trained) / trained - (scaling["factor"] - 1)
+    plain = dataclasses.replace(position, base=position.base * stretch ** (width / (width - 2)), scaling=None)
+    return dataclasses.replace(config, position=plain)
 
 
 def write_rotary(position: PositionConfig, head_dim: int) -> dict[str, Any]:
@@ -193,6 +217,8 @@ def write_rotary(position: PositionConfig, head_dim: int) -> dict[str, Any]:
     if position.scaling is not None:
         scaling = dict(position.scaling)
         kind = scaling.pop("kind")
+        if kind == "dynamic_ntk":
+            del scaling[LENGTH]  # the longest sequence, see `without_dynamic`
         if kind not in NAMES:
             raise ValueError(f"position.scaling must be of a kind out of {sorted(NAMES)}, got {kind!r}.")
         values["rope_scaling"] = {"rope_type": NAMES[kind], **scaling}

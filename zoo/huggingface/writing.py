@@ -13,6 +13,7 @@ from zoo.huggingface.directory import OWN_FILES, check_count, head_of, is_huggin
 from zoo.huggingface.family import Family, Head, all_families, get_family, types_of_layers
 from zoo.huggingface.labels import written_names
 from zoo.huggingface.left_out import require_own_classes, written_head
+from zoo.huggingface.rotary import without_dynamic
 from zoo.huggingface.weights import Row, named_layers, table_rows, with_half_split_pairs
 from zoo.storage import replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE, WEIGHTS_FILE
@@ -154,7 +155,7 @@ def express(
     Raises:
         ValueError: If the family cannot express it.
     """
-    head = head_of(family, task_name, config.architecture == "encoder")
+    head, config = head_of(family, task_name, config.architecture == "encoder"), without_dynamic(config)
     options = {} if task is None else task.options()
     values = {
         "model_type": family.model_type,

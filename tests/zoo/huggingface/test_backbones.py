@@ -169,3 +169,24 @@ def test_family_is_found(case, tmp_path, golden):
     if isinstance(outputs[0], dict):
         outputs = [output["decoder_sequence_output"] for output in outputs]
     np.testing.assert_array_equal(array(outputs[0]), array(outputs[1]))
+
+
+def test_dynamic_positions_start_from_the_longest_sequence(copy, golden, tmp_path):
+    """The library takes `max_position_embeddings` for the trained length, whatever is given beside it."""
+    given = {"rope_type": "dynamic", "factor": 3.0, "rope_theta": 50.0, "original_max_position_embeddings": 2}
+    folder = copy("llama_dynamic", rope_parameters=given)
+    backbone, (inputs, expected) = load_backbone(folder, max_length=9), golden("llama_dynamic")
+    mask = inputs["padding_mask"]
+    np.testing.assert_allclose(array(backbone(inputs))[mask], expected["hidden"][mask], **TOLERANCE)
+    # the frequencies of one length are those of another base
+    write_backbone(backbone, tmp_path / "longer")
+    values = json.loads((tmp_path / "longer" / "config.json").read_text())
+    assert "rope_scaling" not in values and values["max_position_embeddings"] == 9
+    np.testing.assert_allclose(values["rope_theta"], 50.0 * (3.0 * 9 / 4 - 2.0) ** (4 / 2), rtol=1e-12)
+    np.testing.assert_allclose(
+        array(load_backbone(tmp_path / "longer")(inputs))[mask], expected["hidden"][mask], **TOLERANCE
+    )
+    write_backbone(load_backbone(folder), tmp_path / "same")
+    values = json.loads((tmp_path / "same" / "config.json").read_text())
+    assert values["rope_scaling"] == {"rope_type": "dynamic", "factor": 3.0}
+    assert load_backbone(tmp_path / "same").config == load_backbone(folder).config
