@@ -13,6 +13,7 @@ from keras import ops
 from layers.capture import Capture
 from layers.keras_internals import sublayers
 from zoo.backbones.adapters import Adapters, active_variables, is_factor, size_of
+from zoo.backbones.origin import Origin
 from zoo.backbones.output_map import OutputMap
 from zoo.config import RecurrentConfig, TransformerConfig, config_from_dict
 from zoo.distribution.layouts import require_whole_weights
@@ -25,7 +26,7 @@ from zoo.export import (
     write_runtime_format,
     write_saved_model,
 )
-from zoo.storage import find_reader
+from zoo.storage import find_reader, to_dataclass
 
 # Types that models can be made with.
 FLOATS = ("bfloat16", "float16", "float32", "float64")
@@ -57,8 +58,8 @@ class Backbone(keras.Model):
     """
 
     config_class: ClassVar[type]
-    # whether it was read from a model without a head, as which it is then written
-    is_base_model = False
+    # what files of another library said of it, as which it is then written
+    origin: Origin | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -82,15 +83,17 @@ class Backbone(keras.Model):
         Raises:
             TypeError: If `config` is neither.
         """
-        options, adapters = {}, {}
+        options, adapters, origin = {}, {}, None
         if isinstance(config, dict):
             options = dict(config)
             config, adapters = config_from_dict(options.pop("config")), options.pop("adapters", {})
+            origin = options.pop("origin", None)
         if type(config) not in _BACKBONES:
             allowed = " or ".join(sorted(kind.__name__ for kind in _BACKBONES))
             raise TypeError(f"config must be a {allowed} or a dictionary, got {type(config).__name__}.")
         backbone = _BACKBONES[type(config)](config, **options)
         backbone.adapters.restore(adapters)
+        backbone.origin = None if origin is None else to_dataclass(Origin, origin, "origin")
         return backbone
 
     @classmethod
@@ -400,6 +403,7 @@ class Backbone(keras.Model):
             "trainable": self.trainable,
             "dtype": keras.saving.serialize_keras_object(self.dtype_policy),
             "adapters": self.adapters.config(),
+            "origin": None if self.origin is None else self.origin.to_dict(),
         }
 
     @property

@@ -178,7 +178,8 @@ def library_names(task: Any, families: Sequence[Family] | None = None, *, with_h
     if not isinstance(backbone.config, TransformerConfig):
         return
     layers = _sites(backbone)
-    for family in all_families() if families is None else families:
+    first = None if backbone.origin is None else backbone.origin.model_type
+    for family in all_families(first) if families is None else families:
         # what a family cannot express is said by save_to_huggingface
         with contextlib.suppress(ValueError, KeyError, TypeError):
             yield from names_of(family, task, layers, with_head=with_head)

@@ -135,8 +135,8 @@ register_family(
             ),
             "QuestionAnswerer": question_answerer("AlbertForQuestionAnswering"),
         },
-        # the order of sentences: a task of pretraining
-        ignored=(r"embeddings\.position_ids", r"sop_classifier\..*"),
+        needs_segments=True,
+        ignored=(r"embeddings\.position_ids",),
         copies={
             "predictions.decoder.weight": "embeddings.word_embeddings.weight",
             "predictions.decoder.bias": "predictions.bias",

@@ -88,7 +88,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
         "hidden_dropout_prob": config.dropout,
         "attention_probs_dropout_prob": config.attention.dropout,
         "max_position_embeddings": config.max_length + config.position.offset,
-        "type_vocab_size": config.embedding.num_segments,
+        "type_vocab_size": config.embedding.num_segments or 1,
         "layer_norm_eps": config.norm.epsilon,
         "initializer_range": config.initializer_range or 0.02,
     }
@@ -155,6 +155,7 @@ register_family(
             "TokenClassifier": token_classifier("BertForTokenClassification"),
             "QuestionAnswerer": question_answerer("BertForQuestionAnswering"),
         },
+        needs_segments=True,
         ignored=(r"embeddings\.position_ids",),
         copies={
             "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
@@ -208,6 +209,7 @@ def _register_roberta(model_type: str, name: str) -> None:
                 "TokenClassifier": token_classifier(f"{name}ForTokenClassification"),
                 "QuestionAnswerer": question_answerer(f"{name}ForQuestionAnswering", pair_separators=2),
             },
+            needs_segments=True,
             ignored=(r"embeddings\.position_ids",),
             copies={
                 "lm_head.decoder.weight": "embeddings.word_embeddings.weight",

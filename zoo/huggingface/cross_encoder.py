@@ -65,7 +65,7 @@ def write_cross_encoder(directory: Path, options: dict[str, Any]) -> None:
         directory: The directory of the model.
         options: What `options()` of a `TextClassifier` of pairs returned.
     """
-    settings = {
+    settings: dict[str, Any] = {
         "activation_fn": f"torch.nn.modules.{MODULES[options['problem']]}",
         "prompts": {},
         "default_prompt_name": None,

@@ -111,6 +111,7 @@ def write(config: TransformerConfig) -> dict[str, Any]:
     relative = next((position for position in positions if position and position.kind == "disentangled"), None)
     values = {
         **bert.write(config),
+        "type_vocab_size": config.embedding.num_segments,
         "position_biased_input": config.position.kind == "learned",
         "relative_attention": relative is not None,
         "hidden_act": ACTIVATION_NAMES[config.feed_forward.activation],

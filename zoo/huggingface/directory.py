@@ -4,14 +4,17 @@ import dataclasses
 import math
 import os
 import types
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.origin import Origin
 from zoo.config import TransformerConfig, in_names, replace_choices, require_weights
 from zoo.config.checks import ChoiceError
+from zoo.huggingface.config_keys import is_integer
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.cross_encoder import read_pair_activation
 from zoo.huggingface.family import Family, Head, get_family
@@ -30,8 +33,10 @@ OWN_FILES = (
     *("chat_template.jinja", "vocab.txt", "vocab.json", "merges.txt", "source.spm", "target.spm", "spm.model"),
     *("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model"),
     *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"),
-    *("2_Normalize", "2_Dense/config.json", "2_Dense/model.safetensors"),
+    *("2_Normalize", "?_Normalize/config.json", "?_Dense/config.json", "?_Dense/model.safetensors"),
 )
+# keys of the ids of special tokens
+SPECIAL_IDS = tuple(f"{role}_token_id" for role in ("pad", "bos", "eos", "decoder_start", "cls", "sep"))
 
 
 def is_huggingface(directory: str | os.PathLike[str]) -> bool:
@@ -199,20 +204,51 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
                     require_weights(config, int(reader.elements), tensors.source)
                     _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
                 backbone = Backbone.from_config(chosen)
-            backbone.is_base_model = task is None and values.get("architectures") == [family.architecture]
-            stored = {}
+            stored, left_out = {}, ()
+            sizes: Counter[str] = Counter()
             if load_weights:
                 rows = table_rows(named_layers(backbone), family.table_of(config))
                 check_count(rows, backbone)
                 check_rows(rows, tensors, _other_tensors(family, tensors, rows), values)
                 _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
                 stored = _head_tensors(family, head, tensors, rows)
+                left_out = _left_out(family, head, tensors, rows) if stored else ()
                 # the largest first, while little else is there
                 for row in sorted(rows, key=lambda row: -math.prod(row.shape)):
                     with naming(directory / tensors.file_of(row.name)):
-                        row.read(tensors.get(row.name))
+                        tensor = tensors.get(row.name)
+                        sizes[tensor.dtype.name] += math.prod(row.shape)
+                        row.read(tensor)
+            backbone.origin = Origin(
+                family.model_type,
+                max(sizes, key=sizes.get, default="float32"),
+                _special_ids(values, config.vocabulary_size),
+                is_base_model=task is None and values.get("architectures") == [family.architecture],
+                task=task,
+                left_out=left_out,
+            )
     weights = HeadWeights(str(directory / files.source), dict(head.table), stored)
     return TaskParts(backbone, options, weights, reader.names)
+
+
+def _special_ids(values: dict[str, Any], vocabulary_size: int) -> dict[str, int | list[int]]:
+    """The ids of special tokens in a configuration."""
+
+    def is_id(value: Any) -> bool:
+        return is_integer(value) and 0 <= value < vocabulary_size
+
+    def are_ids(value: Any) -> bool:
+        return is_id(value) or (isinstance(value, list) and bool(value) and all(map(is_id, value)))
+
+    return {key: values[key] for key in SPECIAL_IDS if are_ids(values.get(key))}
+
+
+def _left_out(family: Family, head: Head, tensors: TensorFiles, rows: list[Row]) -> tuple[str, ...]:
+    """The layers of other heads in a file."""
+    known = {row.name for row in rows} | set(family.copies) | set(_head_names(head))
+    prefixes = family.head_prefixes()
+    names = [name for name in tensors.shapes if name not in known and name.startswith(prefixes)]
+    return tuple(sorted({name.rpartition(".")[0] for name in names if not family.is_ignored(name)}))
 
 
 def _refuse_choices(task: str | None, values: dict[str, Any]) -> None:
@@ -318,8 +354,12 @@ def check_count(rows: list[Row], backbone: Backbone) -> None:
         raise ValueError(f"{counted} weights have names, the backbone has {backbone.parameter_count()}.")
 
 
+def _head_names(head: Head) -> list[str]:
+    return [f"{name}.{leaf}" for name in head.table.values() for leaf in ("weight", "bias")]
+
+
 def _head_tensors(family: Family, head: Head, tensors: TensorFiles, rows: list[Row]) -> dict[str, np.ndarray]:
-    names = {f"{name}.{leaf}" for name in head.table.values() for leaf in ("weight", "bias")}
+    names = set(_head_names(head))
     names -= {row.name for row in rows} | set(family.copies)
     return {name: np.array(tensors.get(name)) for name in sorted(names) if name in tensors.shapes}
 

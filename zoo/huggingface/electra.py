@@ -76,6 +76,7 @@ register_family(
             ),
             "QuestionAnswerer": question_answerer("ElectraForQuestionAnswering"),
         },
+        needs_segments=True,
         ignored=(r"embeddings\.position_ids",),
         copies={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
     )

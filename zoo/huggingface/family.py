@@ -55,6 +55,7 @@ class Family:
         renamed: Beginnings of names in other files, with their form in `table`.
         encoder_architecture: Name of the class of its encoder alone; None if there is none.
         modules: Names of linear maps in memory, if they differ from those in files. Adapters use these names.
+        needs_segments: Whether it has segments in any case: a model without any is written with one of zeros.
     """
 
     model_type: str
@@ -70,6 +71,7 @@ class Family:
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     encoder_architecture: str | None = None
     modules: Table | None = None
+    needs_segments: bool = False
 
     def table_of(self, config: TransformerConfig) -> Table:
         """Returns the names of the weights of a base model with this configuration."""
@@ -98,7 +100,7 @@ class Family:
         """Returns the prefixes of the names of tensors that belong to a head."""
         tables = [head.table for head in self.heads.values()]
         names = {getattr(name, "name", name).split(".")[0] + "." for table in tables for name in table.values()}
-        return (*names, "qa_outputs.", "classification_head.")
+        return (*names, "qa_outputs.", "classification_head.", "sop_classifier.")
 
 
 _TORCH_NAMES = {"gamma": "weight", "beta": "bias"}
@@ -128,9 +130,13 @@ def get_family(model_type: Any) -> Family:
     return _FAMILIES[model_type]
 
 
-def all_families() -> list[Family]:
-    """Returns all families."""
-    return list(_FAMILIES.values())
+def all_families(first: str | None = None) -> list[Family]:
+    """Returns all families.
+
+    Args:
+        first: The `model_type` of that which comes first; None for the order in which they are registered.
+    """
+    return sorted(_FAMILIES.values(), key=lambda family: family.model_type != first)
 
 
 def shortest_pattern(flags: list[bool]) -> tuple[bool, ...]:

@@ -110,7 +110,9 @@ def read(reader: ConfigReader) -> TransformerConfig:
 
 def write(config: TransformerConfig) -> dict[str, Any]:
     """Returns the configuration of the Transformers library."""
-    return {**bert.write(config), "head_dim": config.head_dim, **write_rotary(config.position, config.head_dim)}
+    rotary = write_rotary(config.position, config.head_dim)
+    # the library has an integer for padding, which changes no output
+    return {**bert.write(config), "head_dim": config.head_dim, "pad_token_id": 0, **rotary}
 
 
 def _head_dropout(reader: ConfigReader) -> float:
@@ -126,6 +128,7 @@ register_family(
         architecture="NomicBertModel",
         prefix="nomic_bert.",
         modules=MODULES,
+        needs_segments=True,
         heads={
             "MaskedLM": Head(
                 "NomicBertForMaskedLM",

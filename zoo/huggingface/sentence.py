@@ -14,6 +14,7 @@ from zoo.huggingface.sentence_modules import (
     write_modules,
 )
 from zoo.huggingface.weights import Row, check_rows, table_rows
+from zoo.huggingface.writing import WRITTEN
 from zoo.storage import (
     folder_inside,
     naming,
@@ -207,12 +208,13 @@ def _projection_rows(projection: Any) -> list[Row]:
     return table_rows({"linear": projection}, {"linear": "linear"})
 
 
-def write_sentence_options(directory: Path, task: Any) -> None:
+def write_sentence_options(directory: Path, task: Any, dtype: str) -> None:
     """Writes what makes a directory a sentence model.
 
     Args:
         directory: The directory of the model.
         task: A `TextEmbedder`.
+        dtype: Dtype of the weights.
 
     Raises:
         ValueError: If the library has no such pooling or activation, or vectors are cut, which its files cannot say.
@@ -247,7 +249,7 @@ def write_sentence_options(directory: Path, task: Any) -> None:
             )
         values = {"in_features": inputs, "out_features": chosen.units, "bias": chosen.use_bias}
         write_json(folder / "config.json", {**values, "activation_function": _ACTIVATIONS[chosen.activation], **places})
-        tensors = {row.name: row.write() for row in _projection_rows(projection)}
+        tensors = {row.name: row.write().astype(WRITTEN[dtype]) for row in _projection_rows(projection)}
         write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
         inputs = chosen.units
     if options["normalize"]:

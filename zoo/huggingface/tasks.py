@@ -18,10 +18,13 @@ from zoo.huggingface.writing import write_backbone
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import naming, require_type
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
+from zoo.storage.user_warnings import warn_user
 from zoo.tokenizers import load_huggingface, save_huggingface
 
 # our tasks that write texts
 GENERATORS = ("CausalLM", "Seq2SeqLM")
+# ids of special tokens; those that end a text are in the `generation` of a task
+_WITHOUT_END = ("bos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
 def load_task(
@@ -111,6 +114,7 @@ def save_task(
     name: str | None = None,
     license: str | None = None,
     base_model: str | None = None,
+    dtype: str | None = None,
 ) -> str:
     """Writes a task as a model of the Transformers library, with the files of its tokenizer.
 
@@ -123,10 +127,12 @@ def save_task(
     Args:
         task: The task.
         directory: The directory to write. A model of the library that it holds is replaced.
-        model_type: The model family of the files. Default: the first that can express the task.
+        model_type: The model family of the files. Default: that which the task was read from, if it can express it,
+            else the first that can.
         name: Name by which the model is loaded in the model card. Default: the name of the directory.
         license: Identifier of the licence, such as "apache-2.0", for the model card.
         base_model: Name on the hub of the model that this one was made from, for the model card.
+        dtype: Dtype of the weights in the files, see `write_backbone`.
 
     Returns:
         The model type.
@@ -145,17 +151,21 @@ def save_task(
     check_options(task)
     generation = write_generation(task) if type(task).__name__ in GENERATORS else None
 
-    def write_more(folder: Path) -> None:
+    def write_more(folder: Path, dtype: str) -> None:
+        config = read_config_file(folder)
         if generation is not None:
-            text = json.dumps(generation, indent=2, sort_keys=True) + "\n"
+            # else the library would look for them here alone
+            ids = {key: config.get(key) for key in _WITHOUT_END if config.get(key) is not None}
+            text = json.dumps({**ids, **generation}, indent=2, sort_keys=True) + "\n"
             (folder / GENERATION_FILE).write_text(text, encoding="utf-8")
         if task.tokenizer is not None:
             _save_tokenizer(task, folder)
         if type(task).__name__ == "TextEmbedder":
-            write_sentence_options(folder, task)
+            write_sentence_options(folder, task, dtype)
         elif task.options().get("pairs"):
             write_cross_encoder(folder, task.options())
-        architecture = read_config_file(folder)["architectures"][0]
+        architecture = config["architectures"][0]
+        _warn_about_ids(task, {**config, **(generation or {})})
         title = Path(os.path.abspath(directory)).name if name is None else name
         card = model_card(task, title, architecture=architecture, license=license, base_model=base_model)
         (folder / CARD_FILE).write_text(card, encoding="utf-8")
@@ -165,8 +175,24 @@ def save_task(
         directory,
         model_type=model_type,
         task=task,
+        dtype=dtype,
         extra=write_more,
     )
+
+
+def _warn_about_ids(task: Any, values: dict[str, Any]) -> None:
+    """Names the ids that the library needs and that neither a tokenizer nor the files of the model have."""
+    kind, architecture = type(task).__name__, task.backbone.config.architecture
+    needed = {
+        "decoder_start_token_id": kind == "Seq2SeqLM" and values.get("bos_token_id") is None,
+        "pad_token_id": kind == "TextClassifier" and architecture == "decoder",
+    }
+    missing = [key for key, is_needed in needed.items() if is_needed and values.get(key) is None]
+    if missing:
+        warn_user(
+            f"The Transformers library needs {', '.join(missing)}, which a model without a tokenizer does not have: "
+            "write it with one, or set it there."
+        )
 
 
 def _save_tokenizer(task: Any, folder: Path) -> None:

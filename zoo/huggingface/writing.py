@@ -6,7 +6,12 @@ import json
 import os
 from typing import Any
 
+import keras
+import ml_dtypes
+import numpy as np
+
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.origin import Origin
 from zoo.config import TransformerConfig
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.directory import OWN_FILES, check_count, head_of, is_huggingface
@@ -14,12 +19,15 @@ from zoo.huggingface.family import Family, Head, all_families, get_family, types
 from zoo.huggingface.labels import written_names
 from zoo.huggingface.left_out import require_own_classes, written_head
 from zoo.huggingface.rotary import without_dynamic
-from zoo.huggingface.weights import Row, named_layers, table_rows, with_half_split_pairs
+from zoo.huggingface.weights import Row, layer_view, named_layers, table_rows, with_half_split_pairs
 from zoo.storage import replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE, WEIGHTS_FILE
+from zoo.storage.user_warnings import warn_user
 
 # of the families that cannot express a model
 _MOST_SHOWN, _FAR = 3, 1000
+# dtypes of weights in files
+WRITTEN = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
 def write_backbone(
@@ -28,6 +36,7 @@ def write_backbone(
     *,
     model_type: str | None = None,
     task: Any = None,
+    dtype: str | None = None,
     extra: Any = None,
 ) -> str:
     """Writes a directory that the Transformers library reads.
@@ -35,10 +44,13 @@ def write_backbone(
     Args:
         backbone: The backbone.
         directory: Where to; replaced if it holds such a model, an error if it holds something else.
-        model_type: The family to write it as. Default: the first that can express the configuration.
+        model_type: The family to write it as. Default: that which it was read from, if it can express the
+            configuration, else the first that can.
+        dtype: Dtype of the weights in the file: "float32", "bfloat16" or "float16". Default: that of the files which
+            it was read from, or where its own weights are no float32, that of these.
         task: Task whose head is written too; None for an encoder alone, for a base model that was read from one, or
             for a language model.
-        extra: Called with the new directory, to write more to it.
+        extra: Called with the new directory and the dtype, to write more to it.
 
     Returns:
         The model type.
@@ -56,22 +68,31 @@ def write_backbone(
     # decoders have their output projection in the backbone
     generators = {"decoder": "CausalLM", "encoder_decoder": "Seq2SeqLM"}
     task_name = generators.get(getattr(backbone.config, "architecture", None)) if task is None else type(task).__name__
-    if task is None and backbone.is_base_model:
+    origin = backbone.origin
+    if task is None and origin is not None and origin.is_base_model:
         task_name = None
+    dtype = dtype_to_write(backbone, dtype)
     _require_plain_weights(backbone)
     problems: dict[str, tuple[int, str]] = {}
-    for family in _candidates(backbone, task_name) if model_type is None else [get_family(model_type)]:
+    for family in _candidates(backbone, task_name, origin) if model_type is None else [get_family(model_type)]:
         try:
             values, rows = _describe(family, backbone, task, task_name)
         except (ValueError, KeyError, TypeError) as error:
             problems.setdefault(str(error), (_distance(error), family.model_type))
             continue
         with replace_folder(directory, is_huggingface, "model of the Transformers library", OWN_FILES) as folder:
+            values["dtype"] = dtype
             (folder / CONFIG_FILE).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-            tensors = {row.name: row.write() for row in rows}
+            tensors = {row.name: row.write().astype(WRITTEN[dtype], copy=False) for row in rows}
             write_tensors(folder / WEIGHTS_FILE, tensors, {"format": "pt"})
             if extra is not None:
-                extra(folder)
+                extra(folder, dtype)
+        was_of = None if origin is None else (origin.task, origin.model_type)
+        if was_of == (task_name, family.model_type) and origin.left_out:
+            warn_user(
+                f"The files that the model was read from had further heads, which a {task_name} has no place for and "
+                f"which are not written: {', '.join(origin.left_out)}."
+            )
         return family.model_type
     nearest = sorted(problems, key=lambda text: problems[text][0])[:_MOST_SHOWN]
     lines = [f"{problems[text][1]}: {text}" for text in nearest]
@@ -79,6 +100,25 @@ def write_backbone(
         "No family of the Transformers library here can express this model. The closest ones lack:\n  "
         + "\n  ".join(lines)
     )
+
+
+def dtype_to_write(backbone: Backbone, dtype: str | None) -> str:
+    """Returns the dtype of the weights in a file.
+
+    Args:
+        backbone: The backbone.
+        dtype: The one that is asked for; None for that of the files which the backbone was read from.
+
+    Raises:
+        ValueError: If it is not one of these.
+    """
+    if dtype is None:
+        own, origin = backbone.variable_dtype, backbone.origin
+        came = "float32" if origin is None or own != "float32" else origin.dtype
+        dtype = came if came != "float32" and came in WRITTEN else own
+    if dtype not in WRITTEN:
+        raise ValueError(f"dtype must be one of {sorted(WRITTEN)} or None, got {dtype!r}.")
+    return dtype
 
 
 def _distance(error: Exception) -> int:
@@ -99,10 +139,10 @@ def _require_plain_weights(backbone: Backbone) -> None:
             raise ValueError(f"{name} is quantized ({mode}): write a model before it is quantized.")
 
 
-def _candidates(backbone: Backbone, task_name: str | None) -> list[Family]:
-    """The families that have a task."""
+def _candidates(backbone: Backbone, task_name: str | None, origin: Origin | None) -> list[Family]:
+    """The families that have a task, that which the backbone is from before the others."""
     families, is_encoder = [], backbone.config.architecture == "encoder"
-    for family in all_families():
+    for family in all_families(None if origin is None else origin.model_type):
         with contextlib.suppress(ValueError):
             head_of(family, task_name, is_encoder)
             families.append(family)
@@ -113,14 +153,18 @@ def _candidates(backbone: Backbone, task_name: str | None) -> list[Family]:
 
 def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | None) -> tuple[dict[str, Any], list[Row]]:
     """Configuration and tensors of a family, if they mean the same model."""
-    expressed = express(family, backbone.config, named_layers(backbone), task, task_name)
+    expressed = express(family, backbone.config, named_layers(backbone), task, task_name, backbone.origin)
     check_count(expressed.rows, backbone)
     head, rows = expressed.head, expressed.rows
+    if family.needs_segments and "segment_embedding" not in expressed.layers:
+        table = keras.Variable(np.zeros((1, backbone.config.embedding_dim)), trainable=False, name="embeddings")
+        layers = {"segment_embedding": layer_view(embeddings=table)}
+        rows = rows + table_rows(layers, {"segment_embedding": family.table_of(backbone.config)["segment_embedding"]})
     if head.architecture not in (family.architecture, family.encoder_architecture):
         rows = [dataclasses.replace(row, name=family.stored_name(row.name, head)) for row in rows]
         if head.table:
             rows += table_rows(written_head(task), head.table)
-    return {**expressed.values, "dtype": backbone.variable_dtype}, rows
+    return expressed.values, rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +185,12 @@ class Expressed:
 
 
 def express(
-    family: Family, config: TransformerConfig, layers: dict[str, Any], task: Any = None, task_name: str | None = None
+    family: Family,
+    config: TransformerConfig,
+    layers: dict[str, Any],
+    task: Any = None,
+    task_name: str | None = None,
+    origin: Origin | None = None,
 ) -> Expressed:
     """Returns a backbone as a model of a family.
 
@@ -151,6 +200,7 @@ def express(
         layers: What `named_layers` returned, or what has the shapes of these weights.
         task: Task whose head is looked at too; None for none.
         task_name: What the task is called; None for the base model.
+        origin: Where the backbone came from, if anywhere.
 
     Raises:
         ValueError: If the family cannot express it.
@@ -162,13 +212,18 @@ def express(
         "architectures": [head.architecture],
         # the library's own defaults are those of the first model of a family
         **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
+        **({} if origin is None else origin.special_ids),
         **family.write(config),
+        # of the same family they may be others than usual
+        **(origin.special_ids if origin is not None and origin.model_type == family.model_type else {}),
         **_special_ids(task),
         **head.write(options),
     }
     rows = table_rows(layers, family.table_of(config))
     reader = ConfigReader(values, {row.name: row.shape for row in rows})
     read = family.read(reader)
+    if family.needs_segments and not config.embedding.num_segments:
+        read = dataclasses.replace(read, embedding=dataclasses.replace(read.embedding, num_segments=0))
     if (config.position.layout, read.position.kind, read.position.layout) == ("interleaved", "rotary", None):
         config = dataclasses.replace(config, position=dataclasses.replace(config.position, layout=None))
         layers = with_half_split_pairs(layers, config)

@@ -30,12 +30,14 @@ class PresetDescription:
         backbone: Configuration of the backbone, see `zoo.config.config_from_dict`.
         options: Arguments of the task besides backbone and tokenizer.
         parameter_count: Number of weights of the backbone.
+        origin: What files of another library said of the backbone, see `zoo.backbones.origin`; None for nothing.
     """
 
     task: str
     backbone: dict[str, Any]
     options: dict[str, Any]
     parameter_count: int
+    origin: dict[str, Any] | None = dataclasses.field(default=None, kw_only=True)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,6 +62,7 @@ def keep_layers(task: Any, layers: Sequence[int], decoder_layers: Sequence[int] 
         raise ValueError(f"decoder_layers must be None with one stack, got {list(decoder_layers)}.")
     with default_policy(task.dtype_policy):
         backbone = Backbone.from_config(_smaller(config, kept))
+        backbone.origin = task.backbone.origin
         student = type(task)(backbone, task.preprocessor, **task.own_options())
     _copy(task, student, kept)
     return student

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.origin import Origin
 from zoo.config import REPLACEABLE, ModelConfig, config_from_dict, replace_choices, require_weights
 from zoo.storage import (
     Preset,
@@ -14,6 +15,7 @@ from zoo.storage import (
     read_description,
     register_reader,
     require_type,
+    to_dataclass,
 )
 from zoo.storage.deferred import deferred
 from zoo.storage.preset_format import CONFIG_FILE
@@ -209,4 +211,6 @@ def _backbone(config: ModelConfig, description: PresetDescription, path: Path) -
             f"{path}: parameter_count must be {backbone.parameter_count()}, the number of weights that its backbone "
             f"describes, got {description.parameter_count}: the file was changed."
         )
+    if description.origin is not None:
+        backbone.origin = to_dataclass(Origin, description.origin, f"{path}: origin")
     return backbone

@@ -103,6 +103,7 @@ def save_task(task: Any, directory: str | os.PathLike[str]) -> None:
         backbone=task.backbone.config.to_dict(),
         options=_saved_options(task),
         parameter_count=task.backbone_parameters,
+        origin=None if task.backbone.origin is None else task.backbone.origin.to_dict(),
     )
     tokenizer = task.tokenizer
     write_preset(

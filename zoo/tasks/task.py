@@ -281,6 +281,7 @@ class Task(InspectableModel):
         model_type: str | None = None,
         license: str | None = None,
         base_model: str | None = None,
+        dtype: str | None = None,
     ) -> str:
         """Writes the model for the Transformers library, see `zoo.huggingface.save_task`.
 
@@ -288,14 +289,19 @@ class Task(InspectableModel):
 
         Args:
             directory: The directory to write.
-            model_type: The model family of the files. Default: the first that can express the model.
+            model_type: The model family of the files. Default: that which the model was read from, if it can express
+                it, else the first that can.
             license: Identifier of the licence, such as "apache-2.0", for the model card.
             base_model: Name on the hub of the model that this one was made from, for the model card.
+            dtype: Dtype of the weights: "float32", "bfloat16" or "float16". Default: that of the files that the model
+                was read from, else its own.
 
         Returns:
             The model type.
         """
-        return save_huggingface_task(self, directory, model_type=model_type, license=license, base_model=base_model)
+        return save_huggingface_task(
+            self, directory, model_type=model_type, license=license, base_model=base_model, dtype=dtype
+        )
 
     def push(
         self,

@@ -105,7 +105,7 @@ class TextEmbedder(EncoderTask):
         self.projections: list[Projection] = []
         for index, choices in enumerate(projections):
             options = dataclasses.asdict(to_dataclass(ProjectionOptions, choices, f"projections[{index}]"))
-            initializer = separate(initializer_of(backbone.config), index)
+            initializer = separate(keras.initializers.get(initializer_of(backbone.config)), index)
             options |= {"kernel_initializer": initializer, "name": f"projection_{index}", "dtype": self.dtype_policy}
             projection = Projection(**options)
             projection.build((None, self.width))

@@ -73,6 +73,7 @@ OPTIONS = {
     TextEmbedder: {
         **TEXT,
         "pooling": "max",
+        "projections": [{"units": 5, "activation": "tanh", "use_bias": False}],
         "normalize": False,
         "width": 3,
         "objective": "cosine_regression",

@@ -25,6 +25,11 @@ def test_ids(case):
         assert one == other, repr(text)
 
 
+def test_several_tokens_on_one_side_are_named():
+    with pytest.warns(UserWarning, match=r"post_processor puts \[\] before and \['</s>', 'en_XX'\] .* \['en_XX'\]"):
+        load_huggingface(REFERENCE / "mbart")
+
+
 @pytest.mark.parametrize("case", [case for case in CASES if case != "mbart"])  # two tokens behind a text
 def test_tokens_around_a_text_are_a_fact(case, tmp_path):
     golden, tokenizer = golden_of(case), load_huggingface(REFERENCE / case)

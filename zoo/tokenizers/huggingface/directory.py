@@ -10,6 +10,7 @@ from typing import Any
 
 from zoo.storage import naming, quote, read_bytes, read_json, require_type
 from zoo.storage.tokenizer import FORMAT
+from zoo.storage.user_warnings import warn_user
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_alphabet import missing_bytes_of
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
@@ -145,6 +146,11 @@ def _from_json(content: dict[str, Any], roles: dict[str, str], config: dict[str,
     post_processor = with_flags(parsed.post_processor, roles, config)
     tokenizer = readers[kind](dataclasses.replace(parsed, post_processor=post_processor), roles)
     before, after = tokens_put_around(post_processor)
+    if len(before) > 1 or len(after) > 1:
+        warn_user(
+            f"tokenizer.json: post_processor puts {quote(before)} before and {quote(after)} behind a text; tasks put "
+            f"no more than one token on each side here, {quote(before[:1])} and {quote(after[-1:])}."
+        )
     tokenizer.adds_start, tokenizer.adds_end = bool(before), bool(after)
     return tokenizer
 
