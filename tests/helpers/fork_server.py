@@ -115,6 +115,8 @@ def become(asked, files, kept):
         stream.reconfigure(write_through=unbuffered, line_buffering=number == 2 or os.isatty(number))
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    if "jax" in sys.modules and "JAX_NUM_CPU_DEVICES" in os.environ:
+        sys.modules["jax"].config.update("jax_num_cpu_devices", int(os.environ["JAX_NUM_CPU_DEVICES"]))
     paths = os.environ.get("PYTHONPATH", "")
     sys.path[:0] = [os.getcwd(), *filter(None, paths.split(os.pathsep))]
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

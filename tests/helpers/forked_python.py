@@ -22,7 +22,10 @@ import time
 # what is read while modules are imported: another value needs a process of its own
 AT_IMPORT = ("JAX_", "KERAS_BACKEND", "KERAS_HOME", "LANG", "LC_", "PYTHON", "LD_")
 # but for these, which do not matter once it has been imported
-AFTERWARDS = ("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "LD_LIBRARY_PATH")
+AFTERWARDS = (
+    *("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "LD_LIBRARY_PATH"),
+    "JAX_NUM_CPU_DEVICES",  # the server of forks tells JAX
+)
 # what may run in a process that has imported the project already
 MODULES = ("recipes", "page_code")
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
