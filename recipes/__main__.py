@@ -4,16 +4,19 @@ PYTHON_ARGCOMPLETE_OK
 """
 
 import argparse
+import difflib
 import os
 import runpy
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from recipes.command.extras import MissingExtraError
-from recipes.command.lists import ConfigFile, configs, presets, recipes
+from recipes.command.lists import ConfigFile, configs, presets, recipes, version
 from recipes.command.printing import lasting_output
 
 # words before those of a recipe: `zoo run NAME`
@@ -54,6 +57,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="zoo", description="Sequence models for Keras: presets, recipes and their configs.", allow_abbrev=False
     )
     parser.set_defaults(action=lambda given: parser.print_help())
+    parser.add_argument("--version", action="version", version=f"zoo {version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     def command(within: Any, name: str, summary: str, action: Callable[[argparse.Namespace], None]) -> Any:
@@ -83,7 +87,9 @@ def _with_choices(argument: Any, names: Callable[[], dict[str, Any]]) -> None:
 
     def known(name: str) -> str:
         if name not in names():
-            raise argparse.ArgumentTypeError(f"there is no {name!r}; known: {', '.join(names())}")
+            similar = difflib.get_close_matches(name, names(), n=1)
+            hint = f", did you mean {similar[0]!r}?" if similar else ";"
+            raise argparse.ArgumentTypeError(f"there is no {name!r}{hint} known: {', '.join(names())}")
         return name
 
     argument.type = known
@@ -92,7 +98,12 @@ def _with_choices(argument: Any, names: Callable[[], dict[str, Any]]) -> None:
 
 def _print(lines: dict[str, str]) -> None:
     width = max(map(len, lines))
-    print("\n".join(f"{name:{width}s}  {line}" for name, line in lines.items()))
+    rows = [f"{name:{width}s}  {line}" for name, line in lines.items()]
+    # a line each for other programs, the width of the screen for people
+    if sys.stdout.isatty():
+        options = {"width": shutil.get_terminal_size().columns, "subsequent_indent": " " * (width + 2)}
+        rows = [textwrap.fill(row, break_on_hyphens=False, **options) for row in rows]
+    print("\n".join(rows))
 
 
 def _print_configs() -> None:

@@ -212,7 +212,7 @@ def test_copy_of_a_config(tmp_path, monkeypatch, capsys):
     assert (stop.value.code, capsys.readouterr().err) == (2, said)
     with pytest.raises(SystemExit):
         main(["config", "copy", "multi30k_tny", "other.yaml"])
-    assert "there is no 'multi30k_tny'; known: ag_news, " in capsys.readouterr().err
+    assert "'multi30k_tny', did you mean 'multi30k_tiny'? known: ag_news, " in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["config", "copy", "multi30k_tiny", "none/my.yaml"])
     assert capsys.readouterr().err == "zoo config copy: error: FILE.yaml: there is no folder 'none'\n"
@@ -243,7 +243,7 @@ def test_run_names_its_own_command(tmp_path):
     result = run("run", "benchmark", folder=tmp_path)
     assert result.returncode == 0 and result.stderr.startswith("zoo run benchmark <name> [--key value ...]")
     result = run("run", "transate", folder=tmp_path)
-    assert result.returncode == 2 and "there is no 'transate'; known: answer, apply, " in result.stderr
+    assert result.returncode == 2 and "'transate', did you mean 'translate'? known: answer, apply, " in result.stderr
 
 
 WITHOUT = "import sys; sys.modules.update(dict.fromkeys({modules}))\n"

@@ -325,6 +325,25 @@ def integer_positions(name: str, positions: Any, ranks: tuple[int, ...] | None =
     return positions
 
 
+def spec_of_vectors(layer: keras.layers.Layer, positions: Any) -> keras.KerasTensor:
+    """Returns the shape and dtype of a vector for each position.
+
+    Args:
+        layer: The layer that makes them.
+        positions: Symbolic integers.
+
+    Raises:
+        ValueError: If they are no integers, such as the vectors of an `Embedding` before the layer in a `Sequential`.
+    """
+    dtype = keras.backend.standardize_dtype(positions.dtype)
+    if not dtype.startswith(("int", "uint")):
+        raise ValueError(
+            f"positions must hold integers, such as 0, 1, 2, got shape {tuple(positions.shape)} and dtype {dtype}. "
+            f"{type(layer).__name__} does not take the vectors of tokens: add its output to them."
+        )
+    return keras.KerasTensor(layer.compute_output_shape(tuple(positions.shape)), dtype=layer.compute_dtype)
+
+
 def distances(query_positions: Any, key_positions: Any) -> Any:
     """Returns the distance of each key from each query, positive for keys to the right.
 

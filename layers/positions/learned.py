@@ -5,7 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.positions.base import PositionEncoding, check_positive_integer, integer_positions, register_position
+from layers.positions.base import (
+    PositionEncoding,
+    check_positive_integer,
+    integer_positions,
+    register_position,
+    spec_of_vectors,
+)
 
 
 @register_position("learned")
@@ -85,6 +91,9 @@ class LearnedPositionEmbedding(PositionEncoding):
                 f"got positions from {numbers.min()} to {numbers.max()}. Shorten the text or build the layer with a "
                 "larger max_length."
             )
+
+    def compute_output_spec(self, positions: Any) -> Any:
+        return spec_of_vectors(self, positions)
 
     def compute_output_shape(self, positions_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*positions_shape, self.dim)

@@ -14,6 +14,7 @@ from layers.positions.base import (
     float32_or_wider,
     integer_positions,
     register_position,
+    spec_of_vectors,
 )
 
 
@@ -75,6 +76,9 @@ class SinusoidalPositionEncoding(PositionEncoding):
         else:
             encoding = ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1)
         return ops.cast(encoding, self.compute_dtype)
+
+    def compute_output_spec(self, positions: Any) -> Any:
+        return spec_of_vectors(self, positions)
 
     def compute_output_shape(self, positions_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*positions_shape, self.dim)

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from layers.keras_internals import model_strategy
 from zoo.distribution.batches import batches_of_arrays, for_replicas
 from zoo.distribution.checks import compares_rows, replicas_of, require_distributable, require_fillable
 from zoo.distribution.layouts import ModelLayouts
@@ -25,7 +26,7 @@ def distributed_data(model: keras.Model, given: dict[str, Any], *, shuffle: bool
     require_distributable(model)
     layouts, replicas = keras.distribution.distribution(), replicas_of(model)
     if replicas == 1 and layouts is None:
-        return given
+        return given if model_strategy(model) is None else _without_missing(given)
     loss = model.loss
     options = {"num_replicas": replicas, "fills_up": not compares_rows(loss)}
     require_fillable(loss, model.unweighted_metrics if options["fills_up"] else None)
@@ -55,6 +56,25 @@ def distributed_data(model: keras.Model, given: dict[str, Any], *, shuffle: bool
         size = given.get("validation_batch_size") or size
         result["validation_data"] = divided("validation_data", *(*parts, None, None)[:3], size, False)
     return result | ({"shuffle": False} if "shuffle" in given else {})
+
+
+def _without_missing(given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with datasets whose batches lack None at the end, which iterators of a strategy do not take."""
+
+    def present(data: Any) -> Any:
+        if not isinstance(getattr(data, "element_spec", None), tuple) or None not in _parts(data.element_spec):
+            return data
+        mapped = data.map(lambda *batch: tuple(_parts(batch)[: _parts(batch).index(None)]))
+        # a dataset may know its number of batches from its user alone
+        mapped.cardinality = data.cardinality
+        return mapped
+
+    return {name: present(value) if name in ("x", "validation_data") else value for name, value in given.items()}
+
+
+def _parts(batch: tuple[Any, ...]) -> list[Any]:
+    """The parts of a batch, None for those that it lacks."""
+    return [None if part is None or type(part).__name__ == "NoneTensorSpec" else part for part in batch]
 
 
 def distributed_batch(model: keras.Model, x: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:

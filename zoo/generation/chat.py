@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.columns import is_list, listed
 from zoo.generation.checks import as_ids
 from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.request import Request, make_request, room
@@ -158,15 +159,16 @@ def read_asked(texts: Any, preprocessor: Any) -> Texts | Conversations:
     Raises:
         TypeError, ValueError: If it is neither, naming the row.
     """
-    if isinstance(texts, (list, tuple)) and any(_is_of_messages(entry) for entry in texts):
+    texts = listed(texts)
+    if is_list(texts) and any(_is_of_messages(entry) for entry in texts):
         return Conversations(texts, preprocessor)
     return Texts(texts)
 
 
 def _is_of_messages(entry: Any) -> bool:
     """Whether an entry of a list is a message or a conversation."""
-    if isinstance(entry, (list, tuple)):
-        return not entry or any(isinstance(message, Mapping) for message in entry)
+    if is_list(entry):
+        return not len(entry) or any(isinstance(message, Mapping) for message in entry)
     return isinstance(entry, Mapping)
 
 

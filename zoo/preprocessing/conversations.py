@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.columns import is_list, listed
 from zoo.preprocessing.rows import as_sequence, as_texts, require_same_length, string_tensor
 from zoo.tokenizers.chat import as_ragged, chat_tokens, require_chat_format
 
@@ -18,10 +19,11 @@ def are_conversations(x: Any) -> bool:
     Args:
         x: Anything that `fit` may be given.
     """
-    if not isinstance(x, (list, tuple)) or not x:
+    x = listed(x)
+    if not is_list(x) or not len(x):
         return False
     first = x[0]
-    if isinstance(first, (list, tuple)) and first:
+    if is_list(first) and len(first):
         first = first[0]
     return isinstance(first, Mapping)
 
@@ -38,6 +40,7 @@ def check_conversations(tokenizer: Any, x: Any, name: str, loss_on: str) -> dict
     Raises:
         TypeError, ValueError: If something is no conversation of the format, or has no reply to learn, naming it.
     """
+    x = listed(x)
     if isinstance(x[0], Mapping):
         raise TypeError(f"{name} must be a list of conversations, got one conversation: put it in a list.")
     chat_format = require_chat_format(tokenizer, "A conversation")

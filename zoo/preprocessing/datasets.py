@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.columns import is_list, listed
 from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.preprocessor import Preprocessor
 from zoo.preprocessing.rows import batch_parts, is_dataset, require_count, shorten, take
@@ -277,7 +278,8 @@ def _batches_in(data: Any) -> Iterator[Any]:
 
 
 def _as_list(column: Any) -> list[Any]:
-    if isinstance(column, (list, tuple)):
+    column = listed(column)
+    if is_list(column):
         return list(column)
     if hasattr(column, "to_list"):
         return column.to_list()

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from zoo.columns import is_list
 from zoo.preprocessing.rows import as_sequence, require_count, require_same_length, shorten
 from zoo.preprocessing.token_rows import require_all
 
@@ -159,7 +160,7 @@ class Labels:
 
     def _are_indicators(self, y: Any, name: str) -> bool:
         """Whether nested lists hold zeros and ones, one for each label, and not the numbers of labels."""
-        if not isinstance(y, (list, tuple)) or not y:
+        if not is_list(y) or not len(y):
             return False
         for labels in y:
             if not isinstance(labels, (list, tuple, np.ndarray)) or len(labels) != len(self):

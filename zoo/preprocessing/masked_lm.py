@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from zoo.preprocessing.encoder import EncoderPreprocessor
-from zoo.preprocessing.rows import as_text, shorten
+from zoo.preprocessing.rows import as_sequence, as_text, shorten
 from zoo.preprocessing.text_places import word_numbers
 from zoo.preprocessing.token_rows import added_count, dense, padded_length
 from zoo.preprocessing.words import split_words
@@ -155,7 +155,7 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
             tokens = tokens[:, : self.sequence_length - added_count(1, **self.special_tokens())]
         for row, ids in enumerate(tokens.to_list()):
             if self.tokenizer.mask_id not in ids:
-                text = as_text(texts[row], f"texts[{row}]").decode("utf-8", "replace")
+                text = as_text(as_sequence(texts, "texts")[row], f"texts[{row}]").decode("utf-8", "replace")
                 raise ValueError(f"texts[{row}] must have a {self.mask_token!r} to fill, got {shorten(text)}.")
 
 

@@ -192,12 +192,28 @@ class Preprocessor:
             y: Targets, or None.
             sample_weight: Weight of each row, or None.
 
+        In `tf.data`, as in `dataset.batch(32).map(preprocessor)`, the same for batches of strings. Random choices are
+        then the same in each epoch: `training_batch` makes new ones.
+
         Raises:
             TypeError, ValueError: If a row is wrong or too long, naming it.
         """
+        if _is_symbolic(x):
+            return self._in_graph(x, y, sample_weight)
         if y is None and sample_weight is None:
             return self.inputs(self.rows(x, "x").tokens)
         return self.collate(*self.examples(x, y, sample_weight)[:3], EVALUATION_SEED)
+
+    def _in_graph(self, x: Any, y: Any, sample_weight: Any) -> Any:
+        shapes = [part.shape for part in keras.tree.flatten(x)]
+        if () in shapes:
+            raise ValueError(
+                "x must hold batches of rows in a dataset, got single rows of the shape (): "
+                "dataset.batch(32).map(preprocessor); fit() takes the dataset as it is."
+            )
+        if y is None and sample_weight is None:
+            return self.inference_batch(x)
+        return self.training_batch(x, y, sample_weight, EVALUATION_SEED)
 
     def inference_batch(self, x: Any) -> dict[str, Any]:
         """Returns token-level inputs of a batch of strings; a graph function.
@@ -340,3 +356,12 @@ class Preprocessor:
         if isinstance(tokenizer, dict):
             tokenizer = keras.saving.deserialize_keras_object(tokenizer)
         return cls(tokenizer, **config)
+
+
+def _is_symbolic(x: Any) -> bool:
+    """Whether something is made of tensors of a graph, as functions of `tf.data` are given."""
+    import tensorflow as tf
+
+    parts = x if isinstance(x, tuple) else (x,)
+    parts = [part.flat_values if isinstance(part, tf.RaggedTensor) else part for part in parts]
+    return any(tf.is_symbolic_tensor(part) for part in parts)

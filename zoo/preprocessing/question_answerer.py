@@ -77,7 +77,7 @@ class QuestionAnswererPreprocessor(EncoderPreprocessor):
             require_same_length(len(texts), len(starts), f"{name}[0]", f"{name}[1]", "start", "text")
             y = list(zip(texts, starts, strict=True))
         else:
-            y = list(y) if isinstance(y, (list, tuple)) else as_sequence(y, name, "answers")
+            y = as_sequence(y, name, "answers")
         require_same_length(count, len(y), x_name, name, "answer")
         contexts = [context.decode("utf-8", "replace") for context in x[1].numpy()]
         spans = [

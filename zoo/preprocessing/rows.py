@@ -6,33 +6,37 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.columns import column_names, first_rows, is_list, is_table, listed
+
 
 def is_raw(data: Any) -> bool:
     """Whether data are strings or messages (or nothing at all), not numbers or token-level inputs.
 
     Args:
-        data: Anything that `fit` may be given: a text, a message, nested lists, tuples, arrays or tensors, a
-            `tf.data.Dataset`.
+        data: Anything that `fit` may be given: a text, a message, nested lists, tuples, lazy columns, arrays or
+            tensors, a `tf.data.Dataset`.
     """
     if isinstance(data, (str, bytes)):
         return True
     if isinstance(data, Mapping):
         return "role" in data or "content" in data
-    if isinstance(data, (list, tuple)):
-        # a few, so that one wrong row at the beginning does not hide the others
-        return not data or any(is_raw(value) for value in data[:8])
+    # a few rows, so that one wrong row at the beginning does not hide the others
+    if is_list(data):
+        return not len(data) or any(is_raw(value) for value in first_rows(data, 8))
     if is_dataset(data):
         # labels may be names on token level, too; a component may be None, which has no dtype
         inputs, *_ = keras.utils.unpack_x_y_sample_weight(data.element_spec)
         return any("string" in str(getattr(spec, "dtype", "")) for spec in keras.tree.flatten(inputs))
-    if hasattr(data, "iloc") and hasattr(data, "columns"):
-        return any(is_raw(data[column].iloc[:8].tolist()) for column in data.columns)
+    if is_table(data):
+        return any(is_raw(data[column]) for column in (data.columns if hasattr(data, "iloc") else column_names(data)))
+    if hasattr(data, "to_pylist") or hasattr(data, "iloc"):
+        return is_raw(first_rows(data, 8))
     dtype = getattr(data, "dtype", None)
     if dtype is None or isinstance(data, keras.KerasTensor):
         return False
     if str(dtype) == "object":
         return is_raw(np.asarray(data, dtype=object).flat[:8].tolist())
-    return "str" in str(dtype) or getattr(dtype, "kind", "") in ("S", "U")
+    return "str" in str(dtype).lower() or getattr(dtype, "kind", "") in ("S", "U", "T")
 
 
 def batch_parts(batch: Any, row_rank: int) -> tuple[Any, Any, Any]:
@@ -66,7 +70,7 @@ def is_dataset(data: Any) -> bool:
 
 
 def as_sequence(values: Any, name: str, of: str = "texts") -> Sequence[Any]:
-    """Returns a list, tuple, array, series or tensor as a sequence.
+    """Returns a list, tuple, lazy column, array, series or tensor as a sequence; a lazy column as it is.
 
     Args:
         values: What the user passed.
@@ -76,14 +80,15 @@ def as_sequence(values: Any, name: str, of: str = "texts") -> Sequence[Any]:
     Raises:
         TypeError: If it is none of these; a single text is told to be put in a list.
     """
-    if hasattr(values, "iloc") and hasattr(values, "columns"):
-        columns = [str(column) for column in values.columns]
+    if is_table(values):
         raise TypeError(
-            f"{name} must be a list or column of {of}, got a DataFrame: pass one of the columns {shorten(columns)}."
+            f"{name} must be a list or column of {of}, got a {type(values).__name__}: pass one of the columns "
+            f"{shorten(column_names(values))}."
         )
     if isinstance(values, (str, bytes)):
         raise TypeError(f"{name} must be a list of {of}, got one text {shorten(values)}: put it in a list.")
-    if isinstance(values, (list, tuple)):
+    values = listed(values)
+    if is_list(values):
         return values
     if hasattr(values, "to_list") and hasattr(values, "row_splits"):
         return values.to_list()
@@ -100,7 +105,7 @@ def as_texts(values: Any, name: str) -> list[bytes]:
     Bytes that are not valid UTF-8 are left to the tokenizer, which reads them as the replacement character.
 
     Args:
-        values: List, tuple, array, series or tensor of `str` or `bytes`.
+        values: List, tuple, lazy column, array, series or tensor of `str` or `bytes`.
         name: Name of the argument.
 
     Raises:

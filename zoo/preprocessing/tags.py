@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from zoo.columns import is_list
 from zoo.preprocessing.rows import as_texts, require_same_length, shorten, string_tensor
 from zoo.preprocessing.words import split_words
 
@@ -43,12 +44,12 @@ def are_spans(x: Any, y: Any) -> bool:
         x: What the user passed as inputs.
         y: What the user passed as labels.
     """
-    if not isinstance(y, (list, tuple)) or not all(isinstance(row, (list, tuple)) for row in y):
-        return False
-    if not all(isinstance(span, (Mapping, Entity)) for row in y for span in row):
+    if not is_list(y) or not all(
+        is_list(row) and all(isinstance(span, (Mapping, Entity)) for span in row) for row in y
+    ):
         return False
     # of texts with words, empty lists are no labels of words
-    return any(y) or (isinstance(x, (list, tuple)) and all(isinstance(text, (str, bytes)) for text in x))
+    return any(y) or (is_list(x) and all(isinstance(text, (str, bytes)) for text in x))
 
 
 def span_tags(

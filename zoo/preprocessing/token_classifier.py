@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from zoo.columns import is_list, listed
 from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.labels import Labels
 from zoo.preprocessing.rows import (
@@ -107,6 +108,7 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
 
         Of texts that are not split into words, `y` may also hold lists of spans, see `span_tags`.
         """
+        x, y = listed(x), listed(y)
         if are_spans(x, y):
             y = span_tags(x, y, self.split, names[1], names[0])
         return super().examples(x, y, sample_weight, names)
@@ -339,4 +341,4 @@ def _require_one_per_word(words: Any, labels: Any) -> list[Any]:
 
 
 def _is_list(row: Any) -> bool:
-    return isinstance(row, (list, tuple)) or (isinstance(row, np.ndarray) and row.ndim == 1)
+    return is_list(row) or (isinstance(row, np.ndarray) and row.ndim == 1)

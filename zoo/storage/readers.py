@@ -130,6 +130,11 @@ def find_reader(preset: str | os.PathLike[str], *, tokenizer: bool = False) -> t
         ValueError: If no reader accepts it. The message names what they look for.
     """
     name = os.fspath(preset)
+    if name.startswith("kaggle://"):
+        raise ValueError(
+            f"preset must be a directory, hf://owner/name or a name of zoo.list_presets(), got {quote(name)}. "
+            "kagglehub.model_download(...) downloads a preset of KerasHub from Kaggle and returns its directory."
+        )
     path = fetch(name) if name.startswith(PREFIX) else settled(name)
     for reader in _READERS:
         if reader.accepts(path) or (tokenizer and reader.accepts_tokenizer(path)):

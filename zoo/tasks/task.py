@@ -1,5 +1,6 @@
 """Base class of all tasks: a backbone, a head and a preprocessor, with saving, export and adaptation."""
 
+import html
 import os
 import types
 from collections.abc import Mapping, Sequence
@@ -360,6 +361,18 @@ class Task(InspectableModel):
             Name of KerasHub's backbone class.
         """
         return save_keras_hub_task(self, directory, class_name=class_name)
+
+    def _repr_html_(self) -> str:
+        """Returns a summary for notebooks: class, backbone, tokenizer, number of weights and longest row."""
+        config = self.backbone.config
+        rows = {
+            "backbone": f"{config.architecture}, {type(config).__name__}",
+            "parameters": f"{self.count_params():,}",
+            "max_length": self.longest,
+            "tokenizer": "None" if self.tokenizer is None else repr(self.tokenizer),
+        }
+        cells = "".join(f"<tr><th>{name}</th><td>{html.escape(str(value))}</td></tr>" for name, value in rows.items())
+        return f"<table><caption>{type(self).__name__} {html.escape(self.name)}</caption>{cells}</table>"
 
     def get_config(self) -> dict[str, Any]:
         self.adaptation.require_own("saving")

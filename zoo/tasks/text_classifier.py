@@ -12,7 +12,7 @@ from zoo.export import Endpoint, Field
 from zoo.inspect.row import Decisions
 from zoo.preprocessing import Examples, TextClassifierPreprocessor
 from zoo.preprocessing.labels import Labels
-from zoo.preprocessing.rows import require_count, shorten
+from zoo.preprocessing.rows import as_sequence, require_count, shorten
 from zoo.tasks.calibration import (
     Calibration,
     best_thresholds,
@@ -387,7 +387,7 @@ class TextClassifier(EncoderTask):
             )
         if isinstance(documents, (str, bytes)):
             raise TypeError(f"documents must be a list of texts, got one: {shorten(documents)}.")
-        documents, top = list(documents), None if top is None else require_count(top, "top")
+        documents, top = list(as_sequence(documents, "documents")), None if top is None else require_count(top, "top")
         scores = self.predict_texts(([query] * len(documents), documents), batch_size)[:, 0]
         # equal scores in the order in which they were given
         order = np.argsort(-scores, kind="stable")[:top]

@@ -84,6 +84,11 @@ class TextModel(DistributedModel):
             **kwargs: Passed on to `keras.Model.compile`. Without `metrics` and `weighted_metrics`, the metrics are
                 `default_metrics()`.
         """
+        if "sampler" in kwargs:
+            raise TypeError(
+                f"compile() takes no sampler, got {kwargs['sampler']!r}: pass it to generate(sampler=...), or as the "
+                "default generation={'sampler': ...} of the task."
+            )
         given = {"optimizer": optimizer, "loss": loss, **kwargs}
         # a function: Keras would track what a dictionary holds
         self._given_to_compile = lambda: given

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from zoo.columns import listed
 from zoo.storage import find_reader
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.eager_graphs import EagerGraphs
@@ -141,7 +142,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         """Returns the token ids of texts. Adds no special tokens.
 
         Args:
-            texts: `str`, `bytes`, a list, tuple or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
+            texts: `str`, `bytes`, a list, column or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
             special_tokens: Whether special tokens in a text are read as such: True for all of `self.special_tokens`, or
                 a list of some. Keep False for text from outside, which could otherwise contain control tokens of a
                 chat. The text between two special tokens is tokenized as a separate text.
@@ -200,6 +201,14 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             return ids.values, starts, ends
         return ids, ids.with_values(starts), ids.with_values(ends)
 
+    def __call__(self, texts: Any) -> tf.RaggedTensor | tf.Tensor:
+        """Returns `tokenize(texts)`."""
+        return self.tokenize(texts)
+
+    def __repr__(self) -> str:
+        source = "" if self.source is None else f", source={str(self.source)!r}"
+        return f"{type(self).__name__}(vocabulary_size={self.vocabulary_size}{source})"
+
     def lost_characters(self, texts: Sequence[str]) -> np.ndarray:
         """Returns how many characters of each text its tokens do not tell.
 
@@ -222,7 +231,8 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         """
         if not len(texts):
             return np.zeros(0, "int64")
-        rows = [part.to_list() for part in self.tokenize_with_offsets(list(texts))]
+        texts = list(listed(texts))
+        rows = [part.to_list() for part in self.tokenize_with_offsets(texts)]
         lost = []
         for text, ids, starts, ends in zip(texts, *rows, strict=True):
             is_unknown = np.array(ids, "int64") == (-1 if self.unknown_id is None else self.unknown_id)

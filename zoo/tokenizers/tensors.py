@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from zoo.columns import is_list, listed
+
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -32,7 +34,7 @@ def as_text_tensor(texts: Any) -> tf.Tensor:
     """Converts one text or a batch of texts to a `tf.string` tensor of rank 0 or 1.
 
     Args:
-        texts: `str`, `bytes`, a flat list, tuple or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
+        texts: `str`, `bytes`, a flat list, column or NumPy array of these, or a `tf.string` tensor of rank 0 or 1.
 
     Raises:
         TypeError: A value is not text.
@@ -41,7 +43,8 @@ def as_text_tensor(texts: Any) -> tf.Tensor:
     tf = import_tensorflow()
     if isinstance(texts, (str, bytes)):
         return tf.constant(_encode(texts, "texts"))
-    if isinstance(texts, (list, tuple, np.ndarray)) and not (isinstance(texts, np.ndarray) and texts.ndim == 0):
+    texts = listed(texts)
+    if is_list(texts) or (isinstance(texts, np.ndarray) and texts.ndim):
         return tf.constant([_encode(text, f"texts[{row}]") for row, text in enumerate(texts)], dtype=tf.string)
     if isinstance(texts, tf.RaggedTensor):
         raise ValueError(f"texts must be one text or a flat batch of texts, got a ragged tensor {texts.shape}.")
@@ -78,7 +81,8 @@ def as_ragged_ids(ids: Any) -> tuple[tf.RaggedTensor, bool]:
         ValueError: The rank is unknown or neither 1 nor 2.
     """
     tf = import_tensorflow()
-    if isinstance(ids, (list, tuple)):
+    ids = listed(ids)
+    if is_list(ids):
         rows = [np.asarray(row) for row in ids]
         if any(row.ndim != 0 for row in rows):
             for number, row in enumerate(rows):
@@ -143,10 +147,11 @@ def as_ragged_texts(words: Any) -> tf.RaggedTensor:
         if words.ragged_rank != 1 or words.flat_values.shape.rank != 1:
             raise ValueError(f"words must have rank 2, got a ragged tensor of shape {words.shape}.")
         return words
-    if not isinstance(words, (list, tuple)):
+    words = listed(words)
+    if not is_list(words):
         raise TypeError(f"words must be a ragged tensor or a list of lists of words, got {type(words).__name__}.")
     for row, entry in enumerate(words):
-        if not isinstance(entry, (list, tuple, np.ndarray)):
+        if not (is_list(entry) or isinstance(entry, np.ndarray)):
             raise TypeError(f"words[{row}] must be a list of words, got {entry!r}.")
     flat = [
         _encode(word, f"words[{row}][{position}]")

@@ -223,3 +223,11 @@ def test_weights_learn(name, numbers):
     model.fit(data, target, epochs=1, batch_size=2, verbose=0)
     for old, new in zip(before, model.get_weights(), strict=True):
         assert np.isfinite(new).all() and np.abs(new - old).max() > 0
+
+
+@pytest.mark.parametrize("kind, sizes", [(LearnedPositionEmbedding, (8, 4)), (SinusoidalPositionEncoding, (4,))])
+def test_vectors_are_no_positions(kind, sizes):
+    layer = kind(*sizes)
+    with pytest.raises(ValueError, match=r"positions must hold integers.* got shape \(None, 8, 4\) and dtype float32"):
+        keras.Sequential([keras.Input((8,), dtype="int32"), keras.layers.Embedding(9, 4), layer])
+    assert layer(keras.Input((8,), dtype="int32")).shape == (None, 8, 4)

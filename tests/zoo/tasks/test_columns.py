@@ -1,0 +1,177 @@
+"""Columns of other libraries give what lists give: lazy ones, strings of NumPy, Arrow arrays, filtered series."""
+
+from collections.abc import Sequence
+
+import keras
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+
+from zoo import Backbone  # noqa: E402
+from zoo.config import EmbeddingConfig  # noqa: E402
+from zoo.preprocessing.rows import is_raw  # noqa: E402
+from zoo.tasks import CausalLM, MaskedLM, QuestionAnswerer, Seq2SeqLM, TextClassifier, TextEmbedder, TokenClassifier  # noqa: E402  # noqa: E402
+
+TEXTS = ["alpha beta", "omega", "kappa iota alpha", "beta"]
+LABELS = ["good", "bad", "good", "bad"]
+
+
+class Lazy(Sequence):
+    """A column that is read row by row, and that has no slices."""
+
+    def __init__(self, rows):
+        self._rows, self.reads = rows, 0
+
+    def __len__(self):
+        return len(self._rows)
+
+    def __getitem__(self, index):
+        row = self._rows[index] if isinstance(index, int) else [][index.start]
+        self.reads += 1
+        return row
+
+
+def hugging_face(rows):
+    return pytest.importorskip("datasets").Dataset.from_dict({"column": rows})["column"]
+
+
+def arrow(rows):
+    return pytest.importorskip("pyarrow").array(rows)
+
+
+def chunked(rows):
+    return pytest.importorskip("pyarrow").chunked_array([rows[:1], rows[1:]])
+
+
+def filtered(rows):
+    return pytest.importorskip("pandas").Series(["none", *rows])[1:]
+
+
+def numpy_strings(rows):
+    return np.array(rows, np.dtypes.StringDType()) if isinstance(rows[0], str) else rows
+
+
+KINDS = {"lazy": Lazy, "datasets": hugging_face, "arrow": arrow, "chunked": chunked, "series": filtered}
+KINDS["numpy"] = numpy_strings
+
+
+@pytest.fixture(scope="module")
+def tasks(make_task, tiny_config, tiny_tokenizer):
+    made = {
+        "classifier": make_task(TextClassifier, labels=["bad", "good"]),
+        "several": make_task(TextClassifier, labels=["bad", "good", "so"], problem="multi_label"),
+        "pairs": make_task(TextClassifier, labels=1, problem="regression", pairs=True),
+        "tagger": make_task(TokenClassifier, labels=["O", "B-X"]),
+        "masked": make_task(MaskedLM),
+        "embedder": make_task(TextEmbedder),
+        "answerer": make_task(QuestionAnswerer),
+        "writer": make_task(
+            CausalLM, config={"architecture": "decoder", "pooler": False, "embedding": EmbeddingConfig()}
+        ),
+        "translator": Seq2SeqLM(Backbone.from_config(tiny_config), tiny_tokenizer),
+    }
+    for task in made.values():
+        task.compile(keras.optimizers.SGD(0.0), run_eagerly=True)
+    return made
+
+
+def loss(task, *data):
+    return task.evaluate(*data, return_dict=True, verbose=0)["loss"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_give_what_lists_give(tasks, kind):
+    of, texts = KINDS[kind], KINDS[kind](TEXTS)
+    words = [text.split() for text in TEXTS]
+    tags = [["B-X" if word == "alpha" else "O" for word in row] for row in words]
+    sets, values = [["good"], ["bad"], ["good", "so"], ["so"]], [0.5, 1.0, 2.0, 3.0]
+    numbers = of(values) if kind != "numpy" else np.array(values)
+    spans = [[{"start": 0, "end": 5, "label": "X"}], [], [], []]
+    for name, given, plain in (
+        ("classifier", (texts, of(LABELS)), (TEXTS, LABELS)),
+        ("several", (texts, of(sets)), (TEXTS, sets)),
+        ("pairs", ((texts, texts), numbers), ((TEXTS, TEXTS), values)),
+        ("tagger", (of(words), of(tags)), (words, tags)),
+        ("tagger", (texts, of(spans)), (TEXTS, spans)),
+        ("masked", (texts,), (TEXTS,)),
+        ("embedder", ((texts, texts),), ((TEXTS, TEXTS),)),
+        ("writer", (texts,), (TEXTS,)),
+        ("translator", (texts, texts), (TEXTS, TEXTS)),
+    ):
+        task = tasks[name]
+        np.testing.assert_allclose(loss(task, *given), loss(task, *plain), rtol=1e-5, err_msg=name)
+    model, data = tasks["classifier"], (texts, of(LABELS))
+    assert np.isfinite(model.fit(*data, validation_data=data, verbose=0).history["val_loss"][0])
+    assert np.isfinite(model.train_on_batch(*data)[0])
+    np.testing.assert_allclose(tasks["classifier"].predict(texts), tasks["classifier"].predict(TEXTS), rtol=1e-5)
+    assert tasks["classifier"].classify(texts) == tasks["classifier"].classify(TEXTS)
+    assert tasks["tagger"].tag(of(words)) == tasks["tagger"].tag(words)
+    np.testing.assert_allclose(tasks["embedder"].embed(texts), tasks["embedder"].embed(TEXTS), rtol=1e-5)
+    assert tasks["answerer"].answer(texts, texts) == tasks["answerer"].answer(TEXTS, TEXTS)
+    few = {"max_new_tokens": 3, "jit_compile": False}
+    for name in ("writer", "translator"):
+        assert tasks[name].generate(texts, **few) == tasks[name].generate(TEXTS, **few), name
+    np.testing.assert_allclose(tasks["writer"].score(texts, texts), tasks["writer"].score(TEXTS, TEXTS), rtol=1e-5)
+    masked = [f"{text} <mask>" for text in TEXTS]
+    assert tasks["masked"].fill_mask(of(masked))[2] == tasks["masked"].fill_mask(masked)[2]
+    with pytest.raises(ValueError, match=r"texts\[0\] must have a '<mask>' to fill, got 'alpha beta'"):
+        tasks["masked"].fill_mask(texts)
+    tokenizer = tasks["classifier"].tokenizer
+    assert tokenizer(texts).to_list() == tokenizer.tokenize(TEXTS).to_list()
+    np.testing.assert_array_equal(tasks["classifier"].preprocessor(texts)["token_ids"].numpy().shape[0], len(TEXTS))
+
+
+def test_only_the_first_rows_tell_what_a_column_holds():
+    column = Lazy(TEXTS * 100)
+    assert is_raw(column)
+    assert column.reads <= 8
+
+
+def test_tables_name_their_columns(tasks):
+    for table in (
+        pytest.importorskip("datasets").Dataset.from_dict({"text": TEXTS}),
+        pytest.importorskip("pyarrow").table({"text": TEXTS}),
+        pytest.importorskip("pandas").DataFrame({"text": TEXTS}),
+    ):
+        with pytest.raises(TypeError, match=r"x must be .*pass one of the columns \['text'\]"):
+            tasks["classifier"].predict(table)
+
+
+def test_one_mirrored_device(make_task):
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = make_task(TextClassifier, labels=["bad", "good"], head_dropout=0.0)
+        model.compile(keras.optimizers.SGD(0.0))
+    model.run_eagerly = False
+    plain = make_task(TextClassifier, labels=["bad", "good"], head_dropout=0.0)
+    plain.compile(keras.optimizers.SGD(0.0))
+    history = model.fit(TEXTS, LABELS, validation_data=(TEXTS, LABELS), verbose=0).history
+    np.testing.assert_allclose(history["loss"], plain.fit(TEXTS, LABELS, verbose=0).history["loss"], rtol=1e-5)
+    np.testing.assert_allclose(loss(model, TEXTS, LABELS), history["val_loss"][0], rtol=1e-5)
+
+
+def test_names_of_keras_hub_that_are_others_here(tasks):
+    with pytest.raises(TypeError, match=r"sampler.*'top_k'.*generate\(sampler="):
+        tasks["writer"].compile(sampler="top_k")
+    with pytest.raises(ValueError, match="preset must be .*'kaggle://keras/bert'.*kagglehub"):
+        CausalLM.from_preset("kaggle://keras/bert")
+
+
+def test_tasks_say_what_they_are_in_notebooks(tasks):
+    shown = tasks["classifier"]._repr_html_()
+    assert "<caption>TextClassifier" in shown and f"{tasks['classifier'].count_params():,}" in shown
+
+
+def test_tokenizers_say_what_they_are(mask_tokenizer):
+    assert repr(mask_tokenizer).startswith(f"SentencePieceTokenizer(vocabulary_size={mask_tokenizer.vocabulary_size}")
+
+
+def test_preprocessors_map_datasets(tasks):
+    model = tasks["classifier"]
+    data = tf.data.Dataset.from_tensor_slices((TEXTS, LABELS))
+    batches = data.batch(4).map(model.preprocessor)
+    np.testing.assert_allclose(loss(model, batches), loss(model, TEXTS, LABELS), rtol=1e-5)
+    inputs = next(iter(data.map(lambda text, label: text).batch(4).map(model.preprocessor)))
+    np.testing.assert_array_equal(inputs["token_ids"], model.preprocessor(TEXTS)["token_ids"])
+    with pytest.raises(ValueError, match=r"x must hold batches of rows in a dataset, got .*shape \(\)"):
+        data.map(model.preprocessor)
