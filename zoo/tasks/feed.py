@@ -1,5 +1,6 @@
 """Turns arguments of `fit`, `evaluate` and calls into those of Keras. Raw rows become batches, all else is checked."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,6 +56,7 @@ class Feed:
                 )
             if validation_split:
                 x, held = self._preprocessor.examples(x, y, sample_weight).split(validation_split)
+                self._warn_of_new_labels(x, held)
                 y = sample_weight = None
                 validation_data = batches_of(self._preprocessor, held, held_size, seed=EVALUATION_SEED)
             options = {"packed": packed, "shuffle": shuffle, "class_weight": weights}
@@ -256,6 +258,19 @@ class Feed:
         if not is_raw(parts[0]):
             return data
         return self._batches((*parts, *[None] * (3 - len(parts))), names, batch_size, **options)
+
+    def _warn_of_new_labels(self, kept: Examples, held: Examples) -> None:
+        """Warns where the rows cut off for validation have labels that no row for training has, as in sorted data."""
+        if getattr(self._preprocessor, "problem", None) != "single_label":
+            return
+        new = np.setdiff1d(np.asarray(held.targets), np.asarray(kept.targets))
+        if len(new):
+            names = [self._preprocessor.labels[label] for label in new]
+            warnings.warn(
+                f"validation_split cuts off the last rows, and no row for training has the labels {shorten(names)} of "
+                "these: shuffle the rows before, or pass validation_data.",
+                stacklevel=4,
+            )
 
     def _inputs(self, batch: Any) -> Any:
         """The inputs of what a generator or a `PyDataset` yields."""

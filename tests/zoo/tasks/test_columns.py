@@ -175,3 +175,11 @@ def test_preprocessors_map_datasets(tasks):
     np.testing.assert_array_equal(inputs["token_ids"], model.preprocessor(TEXTS)["token_ids"])
     with pytest.raises(ValueError, match=r"x must hold batches of rows in a dataset, got .*shape \(\)"):
         data.map(model.preprocessor)
+
+
+def test_a_split_of_sorted_rows_warns(tasks, recwarn):
+    with pytest.warns(UserWarning, match=r"validation_split .*labels \['good'\]"):
+        tasks["classifier"].fit(TEXTS, ["bad", "bad", "good", "good"], validation_split=0.5, verbose=0)
+    recwarn.clear()
+    tasks["classifier"].fit(TEXTS, LABELS, validation_split=0.5, verbose=0)
+    assert not [warning for warning in recwarn if "validation_split" in str(warning.message)]
