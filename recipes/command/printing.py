@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import io
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ def lasting_output() -> Iterator[None]:
     r"""A context, or a decorator, in which printing raises no error, whatever library prints.
 
     A character that the encoding of the output lacks is written as `\u2603`. If the reader has left, or the disk under
-    a log is full, the work goes on, and what could not be written is dropped.
+    a log is full, or the program was started without an output, the work goes on, and what could not be written is
+    dropped.
 
     Raises:
         SystemExit: With 1 at the end, if something was dropped from the standard output and nothing else went wrong.
@@ -29,7 +31,7 @@ def lasting_output() -> Iterator[None]:
     ...     print("snow: \u2603")
     """
     before = sys.stdout, sys.stderr
-    made = [_lasting(stream) for stream in before]
+    made = [_lasting(stream, number) for number, stream in enumerate(before, 1)]
     sys.stdout, sys.stderr = made
     stop = None
     try:
@@ -94,8 +96,28 @@ def _raw(stream: Any) -> Any:
     return raw if isinstance(raw, io.RawIOBase) else None
 
 
-def _lasting(stream: Any) -> Any:
-    """The stream, where printing to it raises no error; else such a one to the same file."""
+class _Closed(io.RawIOBase):
+    """What a program has that was started without a standard stream, as by `>&-`: nothing can be written to it."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+def _lasting(stream: Any, number: int) -> Any:
+    """The stream, where printing to it raises no error; else such a one to the same file.
+
+    Args:
+        stream: The stream; None if the program was started without it.
+        number: Number of its file.
+    """
+    if stream is None:
+        # or the next file that is opened gets the number, and what libraries print with it
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+        return io.TextIOWrapper(_Lasting(_Closed()), encoding="utf-8", errors="backslashreplace", write_through=True)
     raw = _raw(stream)
     if raw is None or isinstance(raw, _Lasting):
         return stream

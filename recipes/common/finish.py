@@ -69,8 +69,10 @@ def finish(
     if test_is_validation:
         print(TEST_IS_VALIDATION)
 
+    # once: the card and the results state the same
+    results["total_seconds"] = round(time.monotonic() - started, 1)
+
     def write_results() -> None:
-        results["total_seconds"] = round(time.monotonic() - started, 1)
         # a run that is killed before they are done has not ended
         unfinished = {"failed": run.final_steps.unfinished} if run.final_steps.unfinished else {}
         run.write_text("results.json", json.dumps({**results, **unfinished}, indent=2) + "\n")

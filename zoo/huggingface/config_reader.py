@@ -35,6 +35,7 @@ USUAL = {
     "cross_attention_hidden_size": None,
     "is_decoder": False,
     "is_encoder_decoder": False,
+    "quantization_config": None,
     "tf_legacy_loss": False,
     "tie_encoder_decoder": False,
 }

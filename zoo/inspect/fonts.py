@@ -56,7 +56,7 @@ def families_with(characters: Collection[str]) -> tuple[list[str], set[str]]:
         upright, key=lambda entry: (entry.weight not in (400, "normal"), "Serif" in entry.name, entry.name)
     ):
         # which has a sign for every script, not its characters
-        if "LastResort" in entry.name or entry.name in families:
+        if "lastresort" in entry.name.replace(" ", "").lower() or entry.name in families:
             continue
         found = {character for character in missing if ord(character) in _glyphs(entry.fname)}
         if found:

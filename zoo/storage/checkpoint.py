@@ -162,7 +162,7 @@ def _require_safetensors(path: Path) -> None:
         message += f", only {others}, which may hold code and are not read"
     pickled = f"{path.name.removesuffix(ENDING).replace('model', 'pytorch_model', path.name == WEIGHTS_FILE)}*.bin"
     if not any(path.parent.glob(pickled)):
-        raise ValueError(f"{message}. Save the model with safetensors.")
+        raise ValueError(f"{message}. Save the model with safetensors, or take random weights with load_weights=False.")
     raise ValueError(
         f"{message}. With PyTorch and safetensors installed, this command in that directory reads tensors alone and "
         f'writes them as {path.name}:\n  python -c "{_CONVERT.format(pickled=pickled, name=path.name)}"'

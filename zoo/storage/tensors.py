@@ -44,6 +44,8 @@ _NUMPY_DTYPES = {
     for dtype, name in _DTYPE_NAMES.items()
 }
 _MOST_LINES = 20
+# of the text that Git LFS has in the place of a large file
+_START_OF_POINTER = b"version "
 _MOST_HEADER_BYTES = 100_000_000
 _MOST_TENSORS = 100_000
 _ENTRY = ["data_offsets", "dtype", "shape"]
@@ -138,6 +140,8 @@ def read_header(path: Path) -> dict[str, TensorEntry]:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         start = file.read(8)
+        if start == _START_OF_POINTER:
+            raise ValueError(f"{path} is a pointer of Git LFS, not the weights: fetch them with `git lfs pull`.")
         length = struct.unpack("<Q", start)[0] if len(start) == 8 else None
         if length is None or length > min(size - 8, _MOST_HEADER_BYTES):
             raise ValueError(

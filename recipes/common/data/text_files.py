@@ -184,7 +184,10 @@ def _named_places(columns: Sequence[str], header: Row) -> list[int]:
         elif _COLUMN_NUMBER.fullmatch(name) and int(name) <= len(names):
             places.append(int(name) - 1)
         else:
-            raise DataError(f"{header.origin}: there is no column {name!r}; the header names {shown(names, 300)}")
+            raise DataError(
+                f"{header.origin}: there is no column {name!r}; the header names {shown(names, 300)}. Columns of a table "
+                "without a header have numbers, from 1 on"
+            )
     return places
 
 

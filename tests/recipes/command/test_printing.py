@@ -1,5 +1,6 @@
 """Printing where the console lacks characters, its reader has left, or the disk under the log is full."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -56,6 +57,13 @@ def test_work_goes_on_where_nobody_takes_what_is_printed(kind, unbuffered, tmp_p
     assert (tmp_path / "end").read_text() == (tmp_path / "both").read_text() == "done"
     assert result.returncode == both.returncode == 1
     assert (b"No space left" in result.stderr) == (kind == "full disk")
+
+
+def test_work_goes_on_without_a_standard_output(tmp_path):
+    words = ["sh", "-c", 'exec "$0" "$@" >&-', sys.executable, "-c", WORK, str(tmp_path / "end")]
+    done = subprocess.run(words, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120)
+    assert done.returncode == 1 and (tmp_path / "end").read_text() == "done", done.stderr
+    assert os.strerror(errno.EBADF).encode() in done.stderr
 
 
 def test_the_status_of_an_error_stays():

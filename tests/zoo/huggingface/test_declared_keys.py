@@ -52,6 +52,12 @@ def test_stray_keys_are_named_and_declared_ones_refused(model_type):
         ConfigReader({"model_type": model_type, key: 7, **STRAYS}).finish()
 
 
+def test_weights_that_another_program_has_made_smaller_are_refused():
+    """No configuration class declares this key: the library reads it when it loads a model."""
+    with pytest.raises(ValueError, match="quantization_config.*load_in_4bit"):
+        ConfigReader({"model_type": "llama", "quantization_config": {"load_in_4bit": True}}).finish()
+
+
 def test_no_list_no_strays():
     assert stray_keys("of_my_own", STRAYS) == set()
     with pytest.raises(ValueError, match="unsloth_fixed=True"):

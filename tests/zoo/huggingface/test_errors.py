@@ -184,6 +184,13 @@ def test_damaged_files(copy, content):
         load_backbone(folder)
 
 
+def test_a_pointer_of_git_lfs(copy):
+    folder = copy("bert_base")
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(ValueError, match="git lfs pull"):
+        load_backbone(folder)
+
+
 def test_the_tensor_that_is_cut_off_is_named(copy):
     path = copy("bert_base") / "model.safetensors"
     content = path.read_bytes()

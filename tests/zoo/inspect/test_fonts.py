@@ -56,6 +56,12 @@ def test_fonts_of_the_system_are_found(add_font, tmp_path, caplog):
     assert not caplog.records and (tmp_path / "a.png").exists()
 
 
+def test_a_font_of_signs_for_scripts_has_no_characters(add_font):
+    """Matplotlib brings one under this name, whose signs are all boxes."""
+    add_font("Last Resort High-Efficiency", "\u4f60")
+    assert families_with("\u4f60") == ([], {"\u4f60"})
+
+
 def test_a_character_that_no_font_has_is_said_in_one_line(add_font, tmp_path, caplog):
     add_font("Test Han", "\u4f60")
     with caplog.at_level(logging.WARNING):
