@@ -185,8 +185,8 @@ def _named_places(columns: Sequence[str], header: Row) -> list[int]:
             places.append(int(name) - 1)
         else:
             raise DataError(
-                f"{header.origin}: there is no column {name!r}; the header names {shown(names, 300)}. Columns of a table "
-                "without a header have numbers, from 1 on"
+                f"{header.origin}: there is no column {name!r}; the header names {shown(names, 300)}. "
+                "Columns of a table without a header have numbers, from 1 on"
             )
     return places
 
