@@ -1,9 +1,10 @@
 """Forks the programs of `recipes` from a process that has imported what they import; see `forked_python`.
 
-Run as `python fork_server.py SOCKET OWNER`; ends when the process OWNER does.
+Run as `python fork_server.py SOCKET OWNER`; ends when the process OWNER does, and all that it has forked with it.
 """
 
 import array
+import contextlib
 import gc
 import importlib
 import json
@@ -74,7 +75,10 @@ def open_files():
 
 
 def receive(connection):
-    """What a client asks for, and the numbers that its files have here by those that they have there."""
+    """What a client asks for, and the numbers that its files have here by those that they have there.
+
+    An OSError tells that the client was killed before it had asked.
+    """
     size = array.array("i").itemsize
     data, rights, _, _ = connection.recvmsg(4, socket.CMSG_SPACE(MOST_FILES * size))
     files = array.array("i")
@@ -82,8 +86,15 @@ def receive(connection):
         files.frombytes(content[: len(content) - len(content) % size])
     left, parts = int.from_bytes(data, "big"), []
     while left:
-        parts.append(connection.recv(min(left, 1 << 20)))
-        left -= len(parts[-1])
+        part = connection.recv(min(left, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+    if left or not parts:
+        for number in files:
+            os.close(number)
+        raise ConnectionError("the client was killed")
     asked = json.loads(b"".join(parts))
     return asked, dict(zip(asked["files"], files, strict=True))
 
@@ -123,8 +134,19 @@ def become(asked, files, kept):
     return asked["words"]
 
 
+def kill(pid):
+    """Kills what was forked, and what it has started."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:  # it is no group yet
+        os.kill(pid, signal.SIGKILL)
+
+
 def serve(address, owner):
-    """Forks until the owner ends. Returns in each process that is forked, with what it is asked for."""
+    """Forks until the owner ends, and kills what is left then.
+
+    Returns in each process that is forked, with what it is asked for.
+    """
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"{address}.new")
     listener.listen(64)
@@ -135,10 +157,17 @@ def serve(address, owner):
     while True:
         for key, _ in selector.select():
             if key.data == "owner":
+                for one in selector.get_map().values():
+                    if one.data[0] == "ended":
+                        kill(one.data[1])
                 raise SystemExit
             if key.data == "new":
                 connection, _ = listener.accept()
-                asked, files = receive(connection)
+                try:
+                    asked, files = receive(connection)
+                except OSError:
+                    connection.close()
+                    continue
                 pid = os.fork()
                 if not pid:
                     # now: when rubbish is searched for, other files have these numbers
@@ -149,17 +178,15 @@ def serve(address, owner):
                     return asked, files
                 for number in files.values():
                     os.close(number)
-                connection.sendall(f"{pid}\n".encode())
+                with contextlib.suppress(OSError):  # the client was killed: its connection tells so below
+                    connection.sendall(f"{pid}\n".encode())
                 ended = os.pidfd_open(pid)
                 selector.register(ended, selectors.EVENT_READ, ("ended", pid, connection))
                 selector.register(connection, selectors.EVENT_READ, ("left", pid, ended))
                 continue
             what, pid, other = key.data
             if what == "left":  # the client was killed
-                try:
-                    os.killpg(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    os.kill(pid, signal.SIGKILL)
+                kill(pid)
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
             else:
