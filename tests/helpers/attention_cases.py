@@ -196,6 +196,20 @@ def expected(case, layer):
     return np.stack(outputs)
 
 
+def error(case):
+    """How far the layer of a case is from the formulas, beside the size of what they give."""
+    layer = layer_of(case)
+    actual, wanted = run(case, layer), expected(case, layer)
+    return np.abs(actual - wanted).max() / max(1, np.abs(wanted).max())
+
+
+def tolerance(case):
+    """Three products and rotations of numbers up to some tens, in bfloat16; angles of 3,000 in float32."""
+    if case["dtype"] != "float32":
+        return 0.15
+    return 5e-3 if case["positions"] == "shifted" else 1e-4
+
+
 def _rms(x, norm):
     return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6) * array(norm.weights[0])
 

@@ -23,7 +23,8 @@ for side in ("encoder", "decoder"):
     ours, theirs = f"{side}.{{}}", f"{side}.layers.{{}}"
     TABLE[f"{side}.position"] = f"{side}.embed_positions"
     TABLE[f"{side}.embedding_norm"] = f"{side}.layernorm_embedding"
-    for part, name in (("attention", "self_attn"), ("cross_attention", "encoder_attn")):
+    parts = {"attention": "self_attn"} | ({"cross_attention": "encoder_attn"} if side == "decoder" else {})
+    for part, name in parts.items():
         for projection, stored in (("query", "q_proj"), ("key", "k_proj"), ("value", "v_proj"), ("output", "out_proj")):
             TABLE[f"{ours}.{part}.{projection}"] = f"{theirs}.{name}.{stored}"
         TABLE[f"{ours}.{part}_norm"] = f"{theirs}.{name}_layer_norm"
