@@ -1,7 +1,7 @@
 """Multi-head attention. Every variant that sequence models use is an argument."""
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Self
 
 import keras
 from keras import ops
@@ -9,12 +9,14 @@ from keras import ops
 from layers.attention.cache import CacheLayout, column, count_new, layout_for
 from layers.attention.checks import PROJECTIONS, check_call, check_configuration, mask_of_call, to_positions, to_tensor
 from layers.attention.heads import Heads
+from layers.attention.keras_names import OPTIONS, to_own_names
 from layers.attention.kernels import attend
 from layers.attention.latents import LatentHeads, Latents
 from layers.attention.masks import AttentionMask, both
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting, check_weighting
 from layers.dense import Dense
 from layers.dropout import Dropout
+from layers.errors import refuse_names
 from layers.initializers import separate
 from layers.keras_internals import stateless_scope
 from layers.parts import serialized_part
@@ -101,6 +103,9 @@ class MultiHeadAttention(keras.layers.Layer):
         mask, inputs_mask, memory_mask: Keras's masks of `inputs` (the first two) and `memory`, filled in by Keras.
         training: Whether dropout is active.
 
+    Names of `keras.layers.MultiHeadAttention` that mean the same are taken too: `query` (inputs), `value` and `key`
+    (memory, one tensor), `use_causal_mask` (as `causal` of the layer) and `return_attention_scores` (return_weights).
+
     Returns:
         The output `(batch, length, output_dim)`. With `cache` or `return_weights` a tuple: the output, then the written
         cache if there is one, then the weights before dropout `(batch, heads, length, memory_length)` if asked for.
@@ -121,6 +126,11 @@ class MultiHeadAttention(keras.layers.Layer):
         Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2; grouped-query: Ainslie et al. 2023, "GQA",
         section 2.2; multi-query: Shazeer 2019, "Fast Transformer Decoding", section 3.
     """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        # before Python asks for the arguments in their place
+        refuse_names("MultiHeadAttention()", kwargs, OPTIONS)
+        return super().__new__(cls, *args, **kwargs)
 
     def __init__(
         self,
@@ -250,6 +260,9 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _norm_shape(self, heads: int) -> tuple[int | None, ...]:
         return (None, None, heads * self.head_dim) if self.norm_scope == "width" else (None, None, heads, self.head_dim)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **to_own_names(self.causal, args, kwargs))
 
     def call(
         self,

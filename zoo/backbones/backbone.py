@@ -147,6 +147,10 @@ class Backbone(keras.Model):
             super().quantize(mode, **kwargs)
             self.adapters.quantize(mode)
 
+    def enable_lora(self, *args: Any, **kwargs: Any) -> None:
+        """Raises an error: the optimizer of the task must know the low-rank updates. Use `Task.enable_lora`."""
+        raise NotImplementedError("enable_lora() is a method of tasks: use model.enable_lora(rank) of the task model.")
+
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Saves the backbone to a `.keras` file, see `keras.Model.save`.
 

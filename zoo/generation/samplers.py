@@ -214,6 +214,13 @@ def _weights(logits: Any) -> Any:
     return ops.exp(logits - ops.max(logits, axis=-1, keepdims=True))
 
 
+_NAMES_OF_KERAS_HUB = {
+    "random": "'sample'",
+    "top_k": "{'name': 'sample', 'top_k': 5}",
+    "top_p": "{'name': 'sample', 'top_p': 0.1}",
+}
+
+
 def get_sampler(identifier: Any) -> Sampler:
     """Returns the sampler for a name, a configuration or a sampler.
 
@@ -234,6 +241,11 @@ def get_sampler(identifier: Any) -> Sampler:
         require_own_equality("sampler", identifier)
         return identifier
     if isinstance(identifier, str):
+        if identifier in _NAMES_OF_KERAS_HUB:
+            raise ValueError(
+                f"sampler must be one of the names {register_sampler.names}, got {identifier!r} of KerasHub: use "
+                f"{_NAMES_OF_KERAS_HUB[identifier]}."
+            )
         identifier = {"name": identifier}
     if not isinstance(identifier, dict):
         raise TypeError(

@@ -6,6 +6,7 @@ from typing import Any
 
 from keras import ops
 
+from layers.errors import refuse_names
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field, Request, with_defaults
 from zoo.generation import GenerationDefaults, GraphGenerator, Greedy, TextGenerator, TextScorer, get_sampler
@@ -35,6 +36,8 @@ REQUEST = (
     Field("top_p", (), "float32", "share of probability to draw from, up to 1: all; below 0: as exported", -1.0),
     Field("stop", ("stops",), "string", "further texts that end a result; empty ones do not count", ()),
 )
+# arguments of KerasHub's `generate` that are others here
+_NAMES_OF_KERAS_HUB = {"stop_token_ids": "stop, a list of texts and token ids; end tokens always end a text"}
 
 
 class GenerativeTask(Task):
@@ -85,10 +88,12 @@ class GenerativeTask(Task):
 
     @signature_of(TextGenerator.generate)
     def generate(self, *arguments: Any, **options: Any) -> Any:
+        refuse_names("generate()", options, _NAMES_OF_KERAS_HUB)
         return self.generator.generate(*arguments, **options)
 
     @signature_of(TextGenerator.stream)
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Any]:
+        refuse_names("stream()", options, _NAMES_OF_KERAS_HUB)
         return self.generator.stream(*arguments, **options)
 
     @signature_of(TextGenerator.generate_tokens)

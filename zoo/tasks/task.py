@@ -3,11 +3,12 @@
 import html
 import os
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import keras
 
+from layers.errors import refuse_names
 from zoo.backbones.adapters import LoraReport, active_variables, is_factor, size_of
 from zoo.backbones.backbone import Backbone, default_policy, require_plain_policy
 from zoo.export import RUNTIME_FORMATS, SAVED_MODEL, Endpoint, Request, requests_of
@@ -28,6 +29,12 @@ from zoo.tokenizers import Tokenizer
 
 # Arguments of `keras.Model`; all others that a task does not name are those of its preprocessor.
 KERAS_OPTIONS = ("name", "dtype", "trainable")
+# arguments of KerasHub's tasks that are others here
+_NAMES_OF_KERAS_HUB = {
+    "num_classes": "labels, the names of the classes",
+    "activation": "predict(texts), which returns probabilities, as the task itself returns logits",
+    "preprocessor": "tokenizer, and arguments of the preprocessor such as sequence_length",
+}
 
 
 class Task(InspectableModel):
@@ -78,6 +85,7 @@ class Task(InspectableModel):
 
     def _make_preprocessor(self, given: Any, options: dict[str, Any]) -> Preprocessor:
         if not isinstance(given, Preprocessor):
+            self._refuse_names(f"{type(self).__name__}()", options)
             return self.preprocessor_class(given, **options)
         if options:
             raise ValueError(
@@ -91,6 +99,12 @@ class Task(InspectableModel):
         return given
 
     # What a subclass defines.
+
+    @classmethod
+    def _refuse_names(cls, caller: str, given: Collection[str]) -> None:
+        """Raises an error for names of arguments that KerasHub's tasks have, unless a task of the user has them too."""
+        own = cls.arguments()
+        refuse_names(caller, [name for name in given if name not in own], _NAMES_OF_KERAS_HUB)
 
     def own_options(self) -> dict[str, Any]:
         """Returns the constructor arguments as plain values, without backbone, preprocessor and its arguments."""
@@ -259,6 +273,7 @@ class Task(InspectableModel):
         """
         reader, source = find_reader(preset)
         kind = task_class_of(reader.task_of(source), os.fspath(preset)) if cls is Task else cls
+        kind._refuse_names(f"{kind.__name__}.from_preset()", choices)
         with default_policy(dtype):
             return reader.load_task(kind, source, load_weights, tokenizer, choices)
 

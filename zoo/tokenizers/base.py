@@ -54,7 +54,8 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             control tokens become special tokens.
 
     Attributes:
-        vocabulary_size: Number of tokens; ids are 0 to `vocabulary_size - 1`.
+        vocabulary_size: Number of tokens; ids are 0 to `vocabulary_size - 1`. `vocabulary_size()`, as in KerasHub, is
+            the same.
         pad_id, start_id, end_id, unknown_id, mask_id: Ids of the special tokens, or `None`.
         special_tokens: All special tokens, those with a role included, in the order of their ids.
         chat_format: The `ChatFormat`, or None.

@@ -16,6 +16,13 @@ from zoo.tokenizers.sentencepiece_check import check_tokens
 MOST_FOUND = 10_000
 
 
+class Count(int):
+    """A number that may also be called: `vocabulary_size()` is a method of KerasHub's tokenizers."""
+
+    def __call__(self) -> int:
+        return int(self)
+
+
 class Vocabulary:
     """Tokens in the order of their ids, with the special ones; arguments and attributes as for `Tokenizer`."""
 
@@ -45,7 +52,7 @@ class Vocabulary:
         self._vocabulary = list(vocabulary)
         check_tokens(self._vocabulary, "vocabulary")
         self._ids = {token: index for index, token in enumerate(self._vocabulary)}
-        self.vocabulary_size: int = len(self._vocabulary)
+        self.vocabulary_size: int = Count(len(self._vocabulary))
         self.pad_id: int | None = self._special_id("pad_token", pad_token)
         self.start_id: int | None = self._special_id("start_token", start_token)
         self.end_id: int | None = self._special_id("end_token", end_token)

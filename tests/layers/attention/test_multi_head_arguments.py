@@ -214,3 +214,69 @@ def test_parts_survive_a_file(tmp_path):
     np.testing.assert_array_equal(array(reloaded(x)), array(model(x)))
     assert reloaded.layers[0].query_norm.epsilon == 0.1 and reloaded.layers[0].key_norm.unit_offset
     assert isinstance(reloaded.layers[0].cache_layout, WholeCache)
+
+
+def test_names_of_keras():
+    layer, x, memory = made(4, 6, causal=True), normal(2, 5, 12), normal(2, 3, 12, seed=1)
+    result = array(layer(x))
+    for arguments in (
+        {"query": x, "value": x},
+        {"query": x, "value": x, "key": x, "use_causal_mask": True},
+        {"inputs": x, "use_causal_mask": True},
+    ):
+        np.testing.assert_array_equal(array(layer(**arguments)), result)
+    np.testing.assert_array_equal(array(layer(x, value=x)), result)
+    expected = layer(x, memory, return_weights=True)
+    mask = np.ones((5, 3), "bool")
+    for given in (
+        layer(query=x, value=memory, key=memory, attention_mask=mask, return_attention_scores=True),
+        layer(x, memory, key=memory, return_attention_scores=True),
+    ):
+        for part, value in zip(given, expected, strict=True):
+            np.testing.assert_array_equal(array(part), array(value))
+    inputs = keras.Input((5, 12))
+    model = keras.Model(inputs, layer(query=inputs, value=inputs, use_causal_mask=True))
+    np.testing.assert_allclose(array(model(x)), result, **TOLERANCE)
+
+
+def test_the_layer_of_keras_gives_the_same_with_the_same_call():
+    x, memory = normal(2, 5, 12), normal(2, 5, 12, seed=1)
+    arguments = {"query": x, "value": memory, "key": memory, "use_causal_mask": True, "return_attention_scores": True}
+    arguments["attention_mask"] = np.random.default_rng(2).random((2, 5, 5)) < 0.7
+    arguments["attention_mask"][:, np.arange(5), 0] = True
+    theirs = keras.layers.MultiHeadAttention(4, 6)
+    expected = theirs(**arguments)
+    layer = made(4, 6, causal=True)
+    for own, weight in zip(layer.weights, theirs.weights, strict=True):
+        own.assign(ops.reshape(weight, own.shape))
+    for part, value in zip(layer(**arguments), expected, strict=True):
+        np.testing.assert_allclose(array(part), array(value), **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"use_causal_mask": True}, ValueError, "use_causal_mask must be False as causal .* got True: .* causal=True"),
+        ({"value": normal(2, 3, 12), "key": normal(2, 3, 12)}, ValueError, r"key must be .* value, got .*\(2, 3, 12\)"),
+        ({"key": normal(2, 3, 12)}, ValueError, "key must be the same tensor as value"),
+        ({"value_mask": np.ones((2, 5))}, TypeError, "takes no value_mask: use padding_mask"),
+        ({"query_mask": np.ones((2, 5))}, TypeError, "takes no query_mask: use padding_mask"),
+        ({"cache_update_index": 0}, TypeError, r"takes no cache_update_index: use cache_index.*make_cache\(\)"),
+    ],
+)
+def test_names_of_keras_that_mean_something_else(arguments, error, message):
+    with pytest.raises(error, match=message):
+        made(4, 6)(normal(2, 5, 12), **arguments)
+
+
+def test_three_tensors_and_options_of_keras():
+    x = normal(2, 5, 12)
+    with pytest.raises(TypeError, match="takes inputs and memory without a name, got 3 arguments"):
+        made(4, 6)(x, x, x)
+    for options, message in (
+        ({"num_heads": 4, "key_dim": 6}, "takes no key_dim: use head_dim"),
+        ({"num_heads": 4, "head_dim": 6, "value_dim": 6}, "takes no value_dim: use value_head_dim"),
+        ({"head_dim": 6, "num_query_heads": 4, "num_key_value_heads": 2}, "takes no num_query_heads: use num_heads"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            MultiHeadAttention(**options)

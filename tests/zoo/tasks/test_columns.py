@@ -1,5 +1,8 @@
 """Columns of other libraries give what lists give: lazy ones, strings of NumPy, Arrow arrays, filtered series."""
 
+import copy
+import json
+import pickle
 from collections.abc import Sequence
 
 import keras
@@ -155,6 +158,32 @@ def test_names_of_keras_hub_that_are_others_here(tasks):
         tasks["writer"].compile(sampler="top_k")
     with pytest.raises(ValueError, match="preset must be .*'kaggle://keras/bert'.*kagglehub"):
         CausalLM.from_preset("kaggle://keras/bert")
+    for options, message in (
+        ({"num_classes": 2}, "takes no num_classes: use labels"),
+        ({"activation": "softmax"}, r"takes no activation: use predict\(texts\)"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            TextClassifier.from_preset("bert_base_uncased", load_weights=False, **options)
+        with pytest.raises(TypeError, match=message):
+            TextClassifier(tasks["classifier"].backbone, tasks["classifier"].tokenizer, **options)
+    with pytest.raises(TypeError, match="takes no preprocessor: use tokenizer"):
+        CausalLM.from_preset("gpt2_small", load_weights=False, preprocessor=None)
+    for method in (tasks["writer"].generate, tasks["writer"].stream):
+        with pytest.raises(TypeError, match="takes no stop_token_ids: use stop"):
+            method("alpha", stop_token_ids=[1])
+    with pytest.raises(ValueError, match="got 'top_k' of KerasHub: use .*'sample', 'top_k': 5"):
+        tasks["writer"].generate("alpha", sampler="top_k")
+    with pytest.raises(NotImplementedError, match=r"enable_lora\(\) .*use model.enable_lora\(rank\)"):
+        tasks["writer"].backbone.enable_lora(rank=4)
+
+
+def test_a_vocabulary_size_may_be_called_as_in_keras_hub(mask_tokenizer):
+    size = mask_tokenizer.vocabulary_size
+    assert size() == size == len(mask_tokenizer.get_vocabulary())
+    assert type(size()) is int and json.loads(json.dumps({"size": size})) == {"size": size}
+    assert tf.constant(size).numpy() == tf.function(lambda: tf.constant(size))().numpy() == size
+    assert keras.ops.one_hot(np.array([0]), size).shape == (1, size)
+    assert pickle.loads(pickle.dumps(size)) == copy.deepcopy(size) == size
 
 
 def test_tasks_say_what_they_are_in_notebooks(tasks):
