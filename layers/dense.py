@@ -3,7 +3,7 @@
 import json
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import keras
@@ -12,7 +12,10 @@ from keras import ops
 
 from layers.dropout import Dropout
 from layers.fusion import by_rows
-from layers.keras_internals import stored_kernel, unlocked
+from layers.keras_internals import has_value, stored_kernel, unlocked
+
+# how a kernel may be stored whose norms are asked for in each call: int4 would have to be unpacked
+DORA_MODES = (None, "int8")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -22,15 +25,22 @@ class LowRankUpdate(keras.layers.Layer):
     `A` starts random and `B` at zero, so that a new update changes nothing. Both are kept in float32 whatever the
     policy, because their steps in training are small.
 
+    With DoRA, the update also sets the norm of each column of the kernel `W`: the new kernel is
+    `magnitude * V / |V|`, where `V = W + alpha / rank * A B`. The magnitude starts as the norms of `W`. As in section
+    4.3 of the paper, `|V|` is a constant in the backward pass.
+
     Args:
         units: Number of outputs.
         rank: Number of columns of `A` and rows of `B`.
         alpha: The product is multiplied by `alpha / rank`. Default `rank`.
         dropout: Rate of the dropout on the inputs of `A`, in [0, 1).
+        dora: Whether to learn the norms of the columns too.
 
     Call arguments:
         inputs: `(..., dim)`.
         training: Whether dropout is active.
+        products: With DoRA, a function that returns `x W` for inputs `x` of the same shape.
+        kernel: With DoRA, a function that returns `W` in float32, `(dim, units)`.
 
     Returns:
         `(..., units)`.
@@ -44,10 +54,18 @@ class LowRankUpdate(keras.layers.Layer):
     (2, 5, 64)
 
     Reference:
-        Hu et al. 2022, "LoRA", section 4.1.
+        Hu et al. 2022, "LoRA", section 4.1; Liu et al. 2024, "DoRA: Weight-Decomposed Low-Rank Adaptation", equation 5.
     """
 
-    def __init__(self, units: int, rank: int, alpha: float | None = None, dropout: float = 0.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        units: int,
+        rank: int,
+        alpha: float | None = None,
+        dropout: float = 0.0,
+        dora: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise ValueError(f"rank must be an integer of at least 1, got {rank!r}.")
@@ -55,8 +73,12 @@ class LowRankUpdate(keras.layers.Layer):
             raise ValueError(f"alpha must be a finite number above 0, got {alpha!r}.")
         if not (_is_number(dropout) and 0 <= dropout < 1):
             raise ValueError(f"dropout must be a number of at least 0 and below 1, got {dropout!r}.")
-        self.units, self.rank, self.dropout = units, rank, float(dropout)
+        if not isinstance(dora, bool):
+            raise ValueError(f"dora must be True or False, got {dora!r}.")
+        self.units, self.rank, self.dropout, self.dora = units, rank, float(dropout), dora
         self.alpha = float(rank if alpha is None else alpha)
+        # norms and gains are of the weights in float32; `call` casts the factors itself
+        self.autocast = False
         self.input_dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout") if dropout else None
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -68,22 +90,88 @@ class LowRankUpdate(keras.layers.Layer):
             name="lora_b", shape=(self.rank, self.units), initializer="zeros", dtype="float32"
         )
 
-    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        self.lora_magnitude = (
+            self.add_weight(name="lora_magnitude", shape=(self.units,), initializer="ones", dtype="float32")
+            if self.dora
+            else None
+        )
+
+    def call(
+        self,
+        inputs: Any,
+        training: bool | None = None,
+        products: Callable[[Any], Any] | None = None,
+        kernel: Callable[[], Any] | None = None,
+    ) -> Any:
         if self.input_dropout is not None:
             inputs = self.input_dropout(inputs, training=training)
         first, second = (ops.cast(factor, inputs.dtype) for factor in (self.lora_a, self.lora_b))
-        return self.alpha / self.rank * ops.matmul(ops.matmul(inputs, first), second)
+        update = self.alpha / self.rank * ops.matmul(ops.matmul(inputs, first), second)
+        if self.lora_magnitude is None:
+            return update
+        gain = self._gain(kernel())
+        # the factor minus 1 in float32: near 1, half precision has few digits for it
+        change = ops.cast(gain - 1.0, update.dtype) * ops.cast(products(inputs), update.dtype)
+        return change + ops.cast(gain, update.dtype) * update
 
-    def product(self) -> Any:
-        """Returns the update of the kernel, `alpha / rank * A B`, `(dim, units)`, in float32."""
-        return self.alpha / self.rank * ops.matmul(self.lora_a.value, self.lora_b.value)
+    def change_of(self, kernel: Any) -> Any:
+        """Returns what the update adds to a kernel, `(dim, units)`, in float32.
+
+        Args:
+            kernel: The kernel in float32, `(dim, units)`.
+        """
+        product = self._product()
+        if self.lora_magnitude is None:
+            return product
+        return self._gain(kernel) * (kernel + product) - kernel
+
+    def start_from(self, kernel: Any) -> None:
+        """Sets the magnitude to the norms of the columns of a kernel plus `alpha / rank * A B`.
+
+        Args:
+            kernel: The kernel in float32, `(dim, units)`.
+        """
+        self.lora_magnitude.assign(column_norms(kernel + self._product()))
+
+    def _product(self) -> Any:
+        """`alpha / rank * A B`, `(dim, units)`, in float32."""
+        # a layer around may have its weights cast
+        first, second = (ops.cast(factor, "float32") for factor in (self.lora_a, self.lora_b))
+        return self.alpha / self.rank * ops.matmul(first, second)
+
+    def _gain(self, kernel: Any) -> Any:
+        """What the columns of `V` are multiplied by, `(units,)`, in float32."""
+        norms = column_norms(kernel + self._product())
+        # a column of zeros has no direction: it stays as it is
+        return ops.divide_no_nan(ops.cast(self.lora_magnitude, "float32"), ops.stop_gradient(norms))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*input_shape[:-1], self.units)
 
     def get_config(self) -> dict[str, Any]:
         own = {"units": self.units, "rank": self.rank, "alpha": self.alpha, "dropout": self.dropout}
+        own["dora"] = self.dora
         return {**super().get_config(), **own}
+
+
+def require_dora_mode(where: str, mode: str | None) -> None:
+    """Raises a ValueError if updates with DoRA cannot have the norms of a kernel that is stored in some way.
+
+    Args:
+        where: What errors call the layer.
+        mode: The quantization mode; None for floating point.
+    """
+    if mode not in DORA_MODES:
+        raise ValueError(f"The kernel of {where} must be in floating point or int8 for DoRA, got {mode}.")
+
+
+def column_norms(kernel: Any) -> Any:
+    """Returns the Euclidean norms of the columns of a matrix, `(units,)`.
+
+    Args:
+        kernel: `(dim, units)`.
+    """
+    return ops.sqrt(ops.sum(ops.square(kernel), axis=0))
 
 
 def _is_number(value: Any) -> bool:
@@ -94,7 +182,8 @@ def _is_number(value: Any) -> bool:
 class Dense(keras.layers.Dense):
     """`keras.layers.Dense` with low-rank updates: `activation(x W + b + sum of active updates)`.
 
-    The kernel may be quantized. The updates are computed apart from it, in floating point.
+    The kernel may be quantized. The updates are computed apart from it, in floating point. Each update is relative to
+    `W`: with DoRA it adds what it changes `W` by.
 
     Args:
         units: Number of outputs.
@@ -118,12 +207,14 @@ class Dense(keras.layers.Dense):
         self.updates: dict[str, LowRankUpdate] = {}
         self.active_updates: Sequence[str] = ()
 
-    def add_update(self, name: str, rank: int, alpha: float | None = None, dropout: float = 0.0) -> LowRankUpdate:
+    def add_update(
+        self, name: str, rank: int, alpha: float | None = None, dropout: float = 0.0, dora: bool = False
+    ) -> LowRankUpdate:
         """Adds an update that is active and trainable. The layer's own weights do not change.
 
         Args:
             name: Name of the update.
-            rank, alpha, dropout: See `LowRankUpdate`.
+            rank, alpha, dropout, dora: See `LowRankUpdate`.
 
         Raises:
             ValueError: If the name is in use, a number is out of range, or the layer cannot have updates.
@@ -131,35 +222,55 @@ class Dense(keras.layers.Dense):
         if name in self.updates:
             raise ValueError(f"{self.path} has an update named {name!r} already.")
         self._require_no_activation(self.quantization_mode is not None)
+        if dora:
+            require_dora_mode(self.path, self.quantization_mode)
         policy = self.dtype_policy
         if policy.quantization_mode is not None:
             policy = policy.name.partition("_from_")[2]
-        update = LowRankUpdate(self.units, rank, alpha, dropout, dtype=policy, name=f"update_{name}")
+        update = LowRankUpdate(self.units, rank, alpha, dropout, dora, dtype=policy, name=f"update_{name}")
         with keras.name_scope(self.name, override_parent=self.path.rpartition("/")[0]):
             update.build((None, self.input_spec.axes[-1]))
+        # of a model whose weights are still to be read, the magnitude is read with them
+        if update.dora and has_value(stored_kernel(self)):
+            update.start_from(self.plain_kernel())
         with unlocked(self):
             self.updates[name] = update
         self.active_updates = (*self.active_updates, name)
         return update
 
-    def remove_update(self, name: str, *, merge: bool = False) -> None:
-        """Removes an update.
+    def remove_updates(self, names: Collection[str], *, merge: bool = False) -> None:
+        """Removes updates.
 
         Args:
-            name: Name of the update.
-            merge: Whether to add it to the kernel first.
+            names: Names of the updates.
+            merge: Whether to add them to the kernel first.
 
         Raises:
-            ValueError: If `merge` is true and the kernel is quantized.
+            ValueError: If `merge` is true and the kernel is quantized, or an update with DoRA, which is relative to
+                the kernel, would be left.
         """
         if merge:
-            if self.quantization_mode is not None:
-                raise ValueError(f"The kernel of {self.path} must not be quantized, got {self.quantization_mode}.")
+            self.require_mergeable(names)
             kernel = stored_kernel(self)
-            kernel.assign(ops.cast(ops.cast(kernel.value, "float32") + self.updates[name].product(), kernel.dtype))
+            kernel.assign(self._kernel_with(names))
         with unlocked(self):
-            self.updates.pop(name)
-        self.active_updates = tuple(other for other in self.active_updates if other != name)
+            for name in names:
+                self.updates.pop(name)
+        self.active_updates = tuple(name for name in self.active_updates if name not in names)
+
+    def require_mergeable(self, names: Collection[str]) -> None:
+        """Raises a ValueError if updates cannot be added to the kernel, see `remove_updates`.
+
+        Args:
+            names: Names of the updates.
+        """
+        self._require_no_quantization()
+        left = [name for name, update in self.updates.items() if update.dora and name not in names]
+        if left:
+            raise ValueError(
+                f"Updates of {self.path} that are merged must include {left[0]!r}, got {sorted(names)}: with DoRA it "
+                "depends on the kernel. Merge it too, or remove it first."
+            )
 
     def updated_kernel(self) -> Any:
         """Returns the kernel with the active updates in the dtype of the kernel. The sum is computed in float32.
@@ -167,15 +278,29 @@ class Dense(keras.layers.Dense):
         Raises:
             ValueError: If the kernel is quantized.
         """
+        self._require_no_quantization()
+        return self._kernel_with(self.active_updates) if self.active_updates else stored_kernel(self).value
+
+    def plain_kernel(self) -> Any:
+        """Returns the kernel without updates in float32, `(dim, units)`; of int8 the numbers that it stands for.
+
+        Raises:
+            ValueError: If the kernel is quantized otherwise.
+        """
+        require_dora_mode(self.path, self.quantization_mode)
+        kernel = ops.cast(stored_kernel(self).value, "float32")
+        return kernel if self.quantization_mode is None else kernel / ops.cast(self.kernel_scale, "float32")
+
+    def _kernel_with(self, names: Collection[str]) -> Any:
+        """The kernel, which is not quantized, with some updates, in its dtype."""
+        kernel = self.plain_kernel()
+        # each is relative to the kernel as it is
+        changes = [self.updates[name].change_of(kernel) for name in names]
+        return ops.cast(sum(changes, start=kernel), stored_kernel(self).dtype)
+
+    def _require_no_quantization(self) -> None:
         if self.quantization_mode is not None:
             raise ValueError(f"The kernel of {self.path} must not be quantized, got {self.quantization_mode}.")
-        kernel = stored_kernel(self)
-        if not self.active_updates:
-            return kernel.value
-        total = ops.cast(kernel.value, "float32")
-        for name in self.active_updates:
-            total = total + self.updates[name].product()
-        return ops.cast(total, kernel.dtype)
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         return by_rows(lambda rows: self._call_rows(rows, training), inputs)
@@ -184,23 +309,35 @@ class Dense(keras.layers.Dense):
         """`(rows, units)` of inputs `(rows, dim)`."""
         if not self.active_updates:
             return super().call(inputs, training=training)
-        outputs = ops.matmul(inputs, self.kernel)
-        if self.bias is not None:
-            outputs = ops.add(outputs, self.bias)
-        return self.activation(self._updated(outputs, inputs, training))
+        products = ops.matmul(inputs, self.kernel)
+        outputs = products if self.bias is None else ops.add(products, self.bias)
+        return self.activation(
+            self._updated(
+                outputs, inputs, training, lambda rows: products if rows is inputs else ops.matmul(rows, self.kernel)
+            )
+        )
 
     def quantized_call(self, inputs: Any, training: bool | None = None) -> Any:
-        return self._updated(super().quantized_call(inputs, training=training), inputs, training)
+        outputs = super().quantized_call(inputs, training=training)
 
-    def _updated(self, outputs: Any, inputs: Any, training: bool | None) -> Any:
+        def products(rows: Any) -> Any:
+            results = outputs if rows is inputs else super(Dense, self).quantized_call(rows, training=training)
+            return results if self.bias is None else ops.subtract(results, self.bias)
+
+        return self._updated(outputs, inputs, training, products)
+
+    def _updated(self, outputs: Any, inputs: Any, training: bool | None, products: Callable[[Any], Any]) -> Any:
+        """Outputs plus the active updates; `products` returns inputs times the kernel."""
         for name in self.active_updates:
-            update = self.updates[name](inputs, training=training)
+            update = self.updates[name](inputs, training=training, products=products, kernel=self.plain_kernel)
             outputs = ops.add(outputs, ops.cast(update, outputs.dtype))
         return outputs
 
     def quantize(self, mode: str | None = None, type_check: bool = True, config: Any = None) -> None:
         """As `keras.layers.Dense.quantize`, which refuses subclasses unless `type_check` is false."""
         self._require_no_activation(bool(self.updates))
+        if any(update.dora for update in self.updates.values()):
+            require_dora_mode(self.path, mode if config is None else config.mode)
         super().quantize(mode, type_check=False, config=config)
 
     def save_own_variables(self, store: Any) -> None:

@@ -2,6 +2,8 @@
 
 Each folder is one that the library saved (`adapter_config.json`, `adapter_model.safetensors`) with `golden.npz`: the
 outputs of the model of the case with the adapter, for the inputs in `golden.npz` of the model. All factors are random.
+With DoRA, or with modules of the model itself, `golden.npz` has gradients too, `gradient/NAME` for the tensor NAME: of
+the sum of the squares of the outputs, without those of padding, and without dropout.
 Run it where `torch`, `transformers` and `peft` are installed (made with torch 2.13.0, transformers 5.23.0 and peft
 0.21.2):
 
@@ -56,6 +58,18 @@ CASES = {
     "mixtral": {"r": 2, "target_modules": ["q_proj", "v_proj"]},
     "t5": {"r": 2, "target_modules": ["q", "v", "wo"]},
     "bart": {"r": 2, "target_modules": ["q_proj", "fc1"]},
+    # magnitudes (DoRA); of layers that are stored as one, in turns and the other way round, too
+    "llama_biases": {"r": 2, "lora_alpha": 3, "target_modules": ["q_proj", "v_proj", "down_proj"], "use_dora": True},
+    "gpt_neox_sequential": {"r": 2, "target_modules": ["query_key_value"], "use_dora": True, "use_rslora": True},
+    "gpt2_scaled": {"r": 2, "target_modules": ["c_attn", "c_fc"], "use_dora": True, "lora_dropout": 0.5},
+    # modules of the model itself: "norm" is the end of the names of all norms
+    "mistral": {"r": 2, "target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]},
+    "llama_classifier": {"r": 2, "target_modules": ["v_proj"], "modules_to_save": ["norm"], "use_dora": True},
+    "bert_token_classifier": {
+        "r": 2,
+        "target_modules": ["query"],
+        "modules_to_save": ["word_embeddings", "encoder.layer.1.output"],
+    },
     # with heads
     "bert_classifier": {"r": 2, "lora_alpha": 4, "target_modules": ["query", "value"]},
     "roberta_classifier": {"r": 2, "target_modules": ["key", "intermediate.dense"]},
@@ -97,6 +111,23 @@ def outputs_of(model: torch.nn.Module, case: str) -> np.ndarray:
     return outputs["logits" if "logits" in outputs else "last_hidden_state"].numpy()
 
 
+def gradients_of(adapted: peft.PeftModel, case: str) -> dict[str, np.ndarray]:
+    """Gradients of the sum of squares of the logits, by the names of the tensors in the file."""
+    golden = np.load(MODELS["FOLDER"] / case / "golden.npz")
+    inputs = {name: torch.tensor(golden[name]) for name in golden if name.endswith(("_ids", "_mask"))}
+    adapted.zero_grad()
+    logits = adapted.get_base_model()(**inputs).logits
+    if logits.ndim == 3:
+        logits = logits[inputs["attention_mask"].bool()]
+    logits.square().sum().backward()
+    found = {name: parameter.grad for name, parameter in adapted.named_parameters() if parameter.requires_grad}
+    gradients = {}
+    for name, gradient in found.items():
+        name = name.replace(".modules_to_save.default", "").replace(".default", "")
+        gradients[f"gradient/{name.replace('magnitude_vector.weight', 'magnitude_vector')}"] = gradient.numpy()
+    return gradients
+
+
 def write(case: str, choices: dict[str, Any], folder: Path) -> None:
     """Writes the folder of a case."""
     torch.manual_seed(0)
@@ -119,7 +150,9 @@ def write(case: str, choices: dict[str, Any], folder: Path) -> None:
     values = {**json.loads(path.read_text()), "base_model_name_or_path": None}  # a path of this machine
     path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
     (folder / case / "README.md").unlink(missing_ok=True)
-    np.savez(folder / case / "golden.npz", outputs=outputs_of(adapted, case))
+    extended = choices.get("use_dora") or (choices.get("modules_to_save") and "masked_lm" not in case)
+    gradients = gradients_of(adapted, case) if extended else {}
+    np.savez(folder / case / "golden.npz", outputs=outputs_of(adapted, case), **gradients)
     print(case, sum(path.stat().st_size for path in (folder / case).iterdir()))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from layers.dense import Dense, LowRankUpdate
+from layers.dense import Dense, LowRankUpdate, require_dora_mode
 from layers.keras_internals import sublayers
 from zoo.distribution.layouts import laid_out
 
@@ -24,18 +24,20 @@ class LoraReport:
         rank: Rank of the updates.
         trainable_parameters: Number of weights that are trained.
         total_parameters: Number of all weights.
+        dora: Whether the updates set the norms of the columns too.
     """
 
     layers: tuple[str, ...]
     rank: int
     trainable_parameters: int
     total_parameters: int
+    dora: bool = False
 
     def __str__(self) -> str:
         share = 100 * self.trainable_parameters / self.total_parameters
         return (
-            f"LoRA of rank {self.rank} on {len(self.layers)} layers: {self.trainable_parameters:,} of "
-            f"{self.total_parameters:,} weights train ({share:.2f} %)."
+            f"{'DoRA' if self.dora else 'LoRA'} of rank {self.rank} on {len(self.layers)} layers: "
+            f"{self.trainable_parameters:,} of {self.total_parameters:,} weights train ({share:.2f} %)."
         )
 
 
@@ -48,12 +50,14 @@ class Adapter:
         dropout: Rate at which inputs of updates are dropped in training.
         active: Whether the layers add the updates to their outputs.
         trainable: Whether the updates train.
+        dora: Whether the updates set the norms of the columns of the kernels too, see `layers.dense.LowRankUpdate`.
     """
 
     layers: Mapping[str, tuple[int, float]]
     dropout: float = 0.0
     active: bool = True
     trainable: bool = True
+    dora: bool = False
 
 
 class Adapters:
@@ -97,13 +101,16 @@ class Adapters:
         """Names of those whose updates are added."""
         return tuple(name for name, adapter in self._known.items() if adapter.active)
 
-    def add(self, name: str, layers: Mapping[str, tuple[int, float | None]], dropout: float = 0.0) -> None:
+    def add(
+        self, name: str, layers: Mapping[str, tuple[int, float | None]], dropout: float = 0.0, dora: bool = False
+    ) -> None:
         """Adds an adapter, active and trainable; those that are there stay as active as they are and stop training.
 
         Args:
             name: Its name.
             layers: Rank and alpha (None: the rank) of the update of each layer, by the layer's path.
             dropout: Rate at which inputs of updates are dropped in training.
+            dora: Whether the updates set the norms of the columns of the kernels too.
 
         Raises:
             ValueError: If the name is taken or no name, there are no layers, or a number is out of range; nothing is
@@ -125,14 +132,15 @@ class Adapters:
         try:
             with laid_out(self._backbone):
                 for path, (rank, alpha) in layers.items():
-                    added[path] = known[path].add_update(name, rank, alpha, dropout)
+                    added[path] = known[path].add_update(name, rank, alpha, dropout, dora)
         except BaseException:
             for path in added:
-                known[path].remove_update(name)
+                known[path].remove_updates([name])
             raise
         for adapter in self._known.values():
             adapter.trainable = False
-        self._known[name] = Adapter({path: (update.rank, update.alpha) for path, update in added.items()}, dropout)
+        described = {path: (update.rank, update.alpha) for path, update in added.items()}
+        self._known[name] = Adapter(described, dropout, dora=dora)
         self._apply()
 
     def freeze(self, variables: Collection[Any]) -> None:
@@ -174,21 +182,23 @@ class Adapters:
             merge: Whether to add their updates to the kernels first.
 
         Raises:
-            ValueError: If there is none of a name, or a kernel that is to be changed is quantized; nothing is changed
-                then.
+            ValueError: If there is none of a name, a kernel that is to be changed is quantized, or one is to be changed
+                that updates with DoRA that are left depend on; nothing is changed then.
         """
-        chosen = {name: self[name] for name in names}
+        of_layers: dict[str, list[str]] = {}
+        for name in names:
+            for path in self[name].layers:
+                of_layers.setdefault(path, []).append(name)
         known = dict(self.candidates())
-        for adapter in chosen.values() if merge else ():
-            for path in adapter.layers:
-                if known[path].quantization_mode is not None:
-                    raise ValueError(
-                        f"Kernels must not be quantized for merge_lora(), got {path} in "
-                        f"{known[path].quantization_mode}."
-                    )
-        for name, adapter in chosen.items():
-            for path in adapter.layers:
-                known[path].remove_update(name, merge=merge)
+        for path, chosen in of_layers.items() if merge else ():
+            if known[path].quantization_mode is not None:
+                raise ValueError(
+                    f"Kernels must not be quantized for merge_lora(), got {path} in {known[path].quantization_mode}."
+                )
+            known[path].require_mergeable(chosen)
+        for path, chosen in of_layers.items():
+            known[path].remove_updates(chosen, merge=merge)
+        for name in names:
             del self._known[name]
         self._apply()
 
@@ -211,7 +221,7 @@ class Adapters:
             config: What `config` returned.
         """
         for name, values in config.items():
-            self.add(name, values["layers"], values["dropout"])
+            self.add(name, values["layers"], values["dropout"], values.get("dora", False))
         names = [name for name, values in config.items() if values["active"]]
         if config:
             self.activate(names, [name for name in names if config[name]["trainable"]])
@@ -225,14 +235,25 @@ class Adapters:
         Raises:
             ValueError: If a layer is not there.
         """
+        units = {path: layer.units for path, layer in self.candidates()}
         sizes = {path: layer.input_spec.axes[-1] + layer.units for path, layer in self.candidates()}
         total = 0
         for adapter in config.values():
             for path, (rank, _) in adapter["layers"].items():
                 if path not in sizes:
                     raise ValueError(f"layers must be among {', '.join(sizes)}, got {path!r}.")
-                total += rank * sizes[path]
+                total += rank * sizes[path] + (units[path] if adapter.get("dora") else 0)
         return total
+
+    def require_quantizable(self, mode: str) -> None:
+        """Raises a ValueError if adapters cannot work on kernels that are stored in fewer bits.
+
+        Args:
+            mode: "int8" or "int4".
+        """
+        for path, layer in self.candidates():
+            if any(update.dora for update in layer.updates.values()):
+                require_dora_mode(path, mode)
 
     def quantize(self, mode: str) -> None:
         """Stores the kernels of adapted layers in fewer bits; Keras leaves out layers that have layers.
@@ -275,7 +296,7 @@ class Adapters:
 
 
 def is_factor(variable: Any) -> bool:
-    """Returns whether a variable is a factor of a low-rank update, which no architecture has by itself.
+    """Returns whether a variable is a factor or magnitude of a low-rank update, which no architecture has by itself.
 
     Args:
         variable: A variable of a layer.

@@ -143,6 +143,7 @@ class Backbone(keras.Model):
         """
         require_quantization_mode(mode)
         require_whole_weights("quantize()")
+        self.adapters.require_quantizable(mode)
         with quick_collection():
             super().quantize(mode, **kwargs)
             self.adapters.quantize(mode)

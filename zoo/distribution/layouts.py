@@ -193,7 +193,8 @@ def partition_of(weight: keras.Variable, role: Role, devices: int, update: bool 
         weight: The weight.
         role: Its role.
         devices: Number of devices.
-        update: Whether it is a factor `(dim, rank)` or `(rank, units)` of a low-rank update of a kernel of this role.
+        update: Whether it is a factor `(dim, rank)` or `(rank, units)`, or the magnitude `(units,)`, of a low-rank
+            update of a kernel of this role.
 
     Raises:
         ValueError: If the devices do not divide it.
@@ -215,9 +216,9 @@ def partition_of(weight: keras.Variable, role: Role, devices: int, update: bool 
         return whole if axis is None else _at(axis, shape)
     is_columns = role.name == "columns"
     if update:
-        # of the two factors, the one beside the shared axis
-        has_axis = weight.name == ("lora_b" if is_columns else "lora_a")
-        axis = (1 if is_columns else 0) if has_axis else None
+        # of the two factors, the one beside the shared axis; the magnitude has a number for each column
+        has_axis = weight.name in (("lora_b", "lora_magnitude") if is_columns else ("lora_a",))
+        axis = (len(shape) - 1 if is_columns else 0) if has_axis else None
     elif len(shape) == 1:
         # a bias is added to what is shared, or to what has been added up
         axis = 0 if is_columns else None

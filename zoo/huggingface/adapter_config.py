@@ -39,6 +39,7 @@ class AdapterConfig:
         r: Rank of the updates.
         lora_alpha: They are multiplied by `lora_alpha / r`.
         use_rslora: Whether by `lora_alpha / sqrt(r)` instead (Kalajdzievski 2023).
+        use_dora: Whether updates have a magnitude for each output too (Liu et al. 2024).
         lora_dropout: Rate at which inputs of updates are dropped in training.
         rank_pattern, alpha_pattern: Other ranks and alphas by regular expressions for ends of names of modules.
         target_modules: Names, or ends of names, of the modules with updates; or a regular expression for them.
@@ -52,6 +53,7 @@ class AdapterConfig:
     r: int = 8
     lora_alpha: float = 8
     use_rslora: bool = False
+    use_dora: bool = False
     lora_dropout: float = 0.0
     rank_pattern: dict[str, int] | None = None
     alpha_pattern: dict[str, float] | None = None
@@ -154,6 +156,7 @@ def written_config(
     all_modules: Iterable[str],
     *,
     dropout: float,
+    dora: bool,
     task: str,
     modules_to_save: list[str],
     base_model: str | None,
@@ -165,6 +168,7 @@ def written_config(
         updates: Rank and alpha of the updates by the names of their modules.
         all_modules: Names of all modules of the model: what an end of a name could mean.
         dropout: Rate at which inputs of updates are dropped in training.
+        dora: Whether updates have a magnitude for each output too.
         task: Name of our task.
         modules_to_save: Names of the modules that are in the file whole.
         base_model: The model that the updates are for.
@@ -182,6 +186,7 @@ def written_config(
         "rank_pattern": {_pattern(module): value for module, value in ranks.items() if value != rank},
         "alpha_pattern": {_pattern(module): _plain(value) for module, value in alphas.items() if value != alpha},
         "lora_dropout": dropout,
+        "use_dora": dora,
         "target_modules": short_names(updates, all_modules),
         "modules_to_save": modules_to_save or None,
         "fan_in_fan_out": fan_in_fan_out,

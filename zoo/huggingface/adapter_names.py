@@ -77,25 +77,27 @@ class Module:
         """Number of inputs and of outputs."""
         return self.sites[0].shape[0], sum(site.shape[1] for site in self.sites)
 
-    def row_of(self, name: str, factors: Mapping[str, Any]) -> Row:
-        """Returns how the factors B of updates `(rank, outputs)` are stored: as the kernels are, side by side.
+    def row_of(self, name: str, factors: Mapping[str, Any], *, transposed: bool = True) -> Row:
+        """Returns how the factors B of updates `(rank, outputs)`, or magnitudes `(outputs,)`, are stored: as the
+        kernels are, side by side.
 
         Args:
-            name: Name of the tensor, `(outputs, rank)`.
+            name: Name of the tensor, `(outputs, rank)` or `(outputs,)`.
             factors: The factors by the paths of their layers.
+            transposed: Whether they are stored the other way round.
         """
         variables = tuple(
             variable.of(factors[variable.variable.path]) if isinstance(variable, Reordered) else factors[variable.path]
             for variable in self.row.variables
         )
-        return dataclasses.replace(self.row, name=name, variables=variables, transposed=True)
+        return dataclasses.replace(self.row, name=name, variables=variables, transposed=transposed)
 
     def kernel_row(self) -> Row | None:
         """Returns how the kernels themselves are stored; None where one is quantized."""
         kernels = {site.path: site.layer.kernel for site in self.sites if site.layer.quantization_mode is None}
         if len(kernels) < len(self.sites):
             return None
-        return dataclasses.replace(self.row_of(self.row.name, kernels), transposed=self.row.transposed)
+        return self.row_of(self.row.name, kernels, transposed=self.row.transposed)
 
 
 @dataclasses.dataclass(frozen=True)

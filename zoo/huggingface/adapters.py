@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from layers.dense import LowRankUpdate
+from layers.dense import LowRankUpdate, column_norms
 from zoo.huggingface.adapter_config import CONFIG_FILE, WEIGHTS_FILE, read_adapter_config, written_config
 from zoo.huggingface.adapter_head import head_to_read, head_to_write
 from zoo.huggingface.adapter_names import PREFIX, Module, Names, library_names, names_of, own_names
@@ -23,7 +23,8 @@ from zoo.storage.user_warnings import warn_user
 
 # in the names of weights of the model itself
 COPY = ".base_layer"
-_FACTOR = re.compile(r"(?P<module>.+)\.lora_(?P<factor>[AB])\.weight")
+MAGNITUDE = "magnitude_vector"
+_FACTOR = re.compile(rf"(?P<module>.+)\.lora_(?:(?P<factor>[AB])\.weight|(?P<magnitude>{MAGNITUDE}))")
 
 
 def is_adapter(directory: str | os.PathLike[str]) -> bool:
@@ -62,7 +63,7 @@ def save_adapter(
         ValueError: If there are no updates of this name, or the given family cannot express the task.
         FileExistsError: If the directory exists and holds something else.
     """
-    updates = task.backbone.adapters.updates(name)
+    adapter, updates = task.backbone.adapters[name], task.backbone.adapters.updates(name)
     names = _names_to_write(task, model_type)
     tensors: dict[str, Any] = {}
     written: dict[str, tuple[int, Any]] = {}
@@ -75,6 +76,9 @@ def save_adapter(
             first, seconds, alpha = _side_by_side(module, parts)
             row = module.row_of(f"{PREFIX}{stored}.lora_B.weight", seconds)
             tensors |= {f"{PREFIX}{stored}.lora_A.weight": first, row.name: row.write()}
+            if adapter.dora:
+                row = module.row_of(f"{PREFIX}{stored}.lora_{MAGNITUDE}", _magnitudes(module, parts), transposed=False)
+                tensors[row.name] = row.write()
             written[stored] = len(first), alpha
     if left:
         raise ValueError(f"Layers with updates must have names in files of adapters, got {', '.join(sorted(left))}.")
@@ -84,7 +88,8 @@ def save_adapter(
     config = written_config(
         written,
         [*map(names.stored, (*names.modules, *names.others)), *(key.rpartition(".")[0] for key in head)],
-        dropout=task.backbone.adapters[name].dropout,
+        dropout=adapter.dropout,
+        dora=adapter.dora,
         task=type(task).__name__,
         modules_to_save=sorted({key.partition(".")[0] for key in head}),
         base_model=base_model,
@@ -117,7 +122,7 @@ def load_adapter(
     config = read_adapter_config(directory)
     with open_tensor_file(directory / WEIGHTS_FILE) as tensors:
         with naming(directory / WEIGHTS_FILE):
-            factors, others = _sorted_out(tensors)
+            factors, others = _sorted_out(tensors, config.use_dora)
             _require_floats(tensors)
             names = _names_to_read(task, list(factors), head and not all(COPY in other for other in others))
             modules = {stored: names.modules[names.plain(stored)] for stored in factors}
@@ -134,7 +139,7 @@ def load_adapter(
             site.path: (ranks[stored], alphas[stored]) for stored, module in modules.items() for site in module.sites
         }
         adapters = task.backbone.adapters
-        adapters.add(name, layers, config.lora_dropout)
+        adapters.add(name, layers, config.lora_dropout, config.use_dora)
         updates = adapters.updates(name)
         for stored, module in modules.items():
             first, second = (f"{PREFIX}{stored}.lora_{factor}.weight" for factor in "AB")
@@ -142,6 +147,10 @@ def load_adapter(
                 Row(first, (updates[site.path].lora_a,), transposed=True).read(tensors.get(first))
             seconds = {site.path: updates[site.path].lora_b for site in module.sites}
             module.row_of(second, seconds).read(tensors.get(second))
+            if config.use_dora:
+                magnitudes = {site.path: updates[site.path].lora_magnitude for site in module.sites}
+                key = f"{PREFIX}{stored}.lora_{MAGNITUDE}"
+                module.row_of(key, magnitudes, transposed=False).read(tensors.get(key))
         for row, key in head_rows:
             row.read(tensors.get(key))
     return tuple(layers), bool(head_rows)
@@ -183,8 +192,8 @@ def _names_to_read(task: Any, modules: list[str], has_head: bool) -> Names:
     return nearest
 
 
-def _sorted_out(tensors: TensorFiles) -> tuple[dict[str, dict[str, tuple[int, ...]]], list[str]]:
-    """Shapes of the factors by modules, and the names of all other tensors; names without `PREFIX`."""
+def _sorted_out(tensors: TensorFiles, dora: bool) -> tuple[dict[str, dict[str, tuple[int, ...]]], list[str]]:
+    """Shapes of the factors and magnitudes by modules, and the names of all other tensors; names without `PREFIX`."""
     factors: dict[str, dict[str, tuple[int, ...]]] = {}
     others = []
     for key, shape in tensors.shapes.items():
@@ -195,14 +204,16 @@ def _sorted_out(tensors: TensorFiles) -> tuple[dict[str, dict[str, tuple[int, ..
         if found is None:
             others.append(name)
         else:
-            factors.setdefault(found["module"], {})[found["factor"]] = shape
+            factors.setdefault(found["module"], {})[found["factor"] or MAGNITUDE] = shape
     if not factors:
         raise ValueError("there must be updates, got none.")
     for module, shapes in factors.items():
-        if len(shapes) < 2:
-            missing = "AB".replace(*shapes, "")
-            key = quote_key(f"{PREFIX}{module}.lora_{missing}.weight")
+        for factor in {"A", "B"} - shapes.keys():
+            key = quote_key(f"{PREFIX}{module}.lora_{factor}.weight")
             raise ValueError(f"{key} is missing: an update has lora_A and lora_B.")
+        if dora != (MAGNITUDE in shapes):
+            key = quote_key(f"{PREFIX}{module}.lora_{MAGNITUDE}")
+            raise ValueError(f"{key} {'is missing' if dora else 'must not be there'} with use_dora {dora}.")
     return factors, others
 
 
@@ -228,7 +239,19 @@ def _rank(stored: str, shapes: Mapping[str, tuple[int, ...]], module: Module) ->
         if shapes[factor] != needed or rank < 1:
             wanted = f"(rank, {inputs})" if factor == "A" else needed
             raise ValueError(f"{stored}.lora_{factor}.weight must have the shape {wanted}, got {shapes[factor]}.")
+    if shapes.get(MAGNITUDE, (outputs,)) != (outputs,):
+        raise ValueError(f"{stored}.lora_{MAGNITUDE} must have the shape {(outputs,)}, got {shapes[MAGNITUDE]}.")
     return rank
+
+
+def _magnitudes(module: Module, updates: Mapping[str, LowRankUpdate]) -> dict[str, Any]:
+    """The magnitudes of a linear map that holds several layers; of those without an update the norms as they are."""
+    return {
+        site.path: updates[site.path].lora_magnitude
+        if site.path in updates
+        else column_norms(site.layer.plain_kernel())
+        for site in module.sites
+    }
 
 
 def _require_floats(tensors: TensorFiles) -> None:

@@ -125,6 +125,7 @@ class Adaptation:
         dropout: float = 0.0,
         targets: str | Sequence[str] = DEFAULT_TARGETS,
         blocks: Sequence[int] | None = None,
+        dora: bool = False,
         name: str = "default",
     ) -> LoraReport:
         """Adds low-rank updates (LoRA) to layers of the backbone. From then on only these and the head are trained.
@@ -140,13 +141,16 @@ class Adaptation:
                 and so on (feed-forward), "all" for all layers of the blocks, or paths of single layers.
             blocks: Indices of the blocks to adapt in each stack, from 0; negative ones count from the last. Default
                 all.
+            dora: Whether the updates also learn the norm of each column of the kernels (DoRA). The kernels may be
+                quantized to int8, not to int4.
             name: Name of the updates.
 
         Returns:
             A `LoraReport`: paths, trainable and total number of weights. It prints as one line.
 
         Raises:
-            ValueError: If a target matches no layer, a number is out of range, or the name is in use.
+            ValueError: If a target matches no layer, a number is out of range, the name is in use, or `dora` meets
+                kernels in int4.
 
         Example:
 
@@ -154,15 +158,16 @@ class Adaptation:
         LoRA of rank 8 on 24 layers: 300,290 of 109,785,604 weights train (0.27 %).
 
         Reference:
-            Hu et al. 2022, "LoRA", section 4; on quantized weights Dettmers et al. 2023, "QLoRA", section 3.
+            Hu et al. 2022, "LoRA", section 4; on quantized weights Dettmers et al. 2023, "QLoRA", section 3; Liu et al.
+            2024, "DoRA: Weight-Decomposed Low-Rank Adaptation", section 4.
         """
         require_count(rank, "rank")
         adapters = self._task.backbone.adapters
         paths = choose_layers(dict(adapters.candidates()), targets, blocks)
         with scope_of(self._task):
-            adapters.add(name, {path: (rank, alpha) for path in paths}, dropout)
+            adapters.add(name, {path: (rank, alpha) for path in paths}, dropout, dora)
         self.renew_training()
-        return self._report(paths, rank)
+        return self._report(paths, rank, dora)
 
     def save_adapter(
         self,
@@ -222,8 +227,8 @@ class Adaptation:
             A `LoraReport`, as from `enable_lora`. Its rank is the largest of all layers.
 
         Raises:
-            ValueError: If a file is damaged, holds something other than plain LoRA or does not fit, or if the head is
-                for another `problem`. Nothing is changed then.
+            ValueError: If a file is damaged, holds something other than LoRA or DoRA, or does not fit, or if the head
+                is for another `problem`. Nothing is changed then.
             HubError: If the adapter could not be fetched.
 
         Example:
@@ -238,7 +243,8 @@ class Adaptation:
         if has_head:
             take_options(self._task, options)
         self.renew_training()
-        return self._report(paths, max(rank for rank, _ in self._task.backbone.adapters[name].layers.values()))
+        adapter = self._task.backbone.adapters[name]
+        return self._report(paths, max(rank for rank, _ in adapter.layers.values()), adapter.dora)
 
     def activate_adapters(self, *names: str, trainable: Sequence[str] = ()) -> None:
         """Activates the low-rank updates of these names, and deactivates all others.
@@ -274,7 +280,8 @@ class Adaptation:
             *names: Names of updates. Default the active ones.
 
         Raises:
-            ValueError: If there are no updates, or the weights are quantized.
+            ValueError: If there are no updates, the weights are quantized, or updates with DoRA of the same layers are
+                left: these are relative to the weights.
         """
         adapters = self._task.backbone.adapters
         names = names or adapters.active
@@ -294,7 +301,8 @@ class Adaptation:
             A `QuantizationReport`: paths, size before and after. It prints as one line.
 
         Raises:
-            ValueError: If the mode is unknown, no layer can be quantized, or the weights are already quantized.
+            ValueError: If the mode is unknown, no layer can be quantized, or the weights are already quantized; for
+                "int4" if there are updates with DoRA.
 
         Example:
 
@@ -305,6 +313,7 @@ class Adaptation:
         require_whole_weights("quantize()")
         if self._quantized_layers():
             raise ValueError(f"{self._quantized_layers()[0]} is quantized already: quantize() can be called once.")
+        self._task.backbone.adapters.require_quantizable(mode)
         before = sum(_bytes(variable) for variable in self._task.weights)
         with warnings.catch_warnings(), quick_collection(), scope_of(self._task):
             # layers without weights to quantize; what was and what was not is in the report
@@ -319,12 +328,13 @@ class Adaptation:
         self.renew_training()
         return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in self._task.weights))
 
-    def _report(self, paths: tuple[str, ...], rank: int) -> LoraReport:
+    def _report(self, paths: tuple[str, ...], rank: int, dora: bool) -> LoraReport:
         return LoraReport(
             paths,
             rank,
             sum(size_of(variable) for variable in self._task.trainable_variables),
             sum(size_of(variable) for variable in self._task.weights),
+            dora,
         )
 
     def renew_training(self) -> None:

@@ -148,9 +148,10 @@ def read_adapters(values: Any, where: str) -> dict[str, dict[str, Any]]:
     kinds = {"layers": dict[str, list[int | float]], "dropout": float, "active": bool, "trainable": bool}
     require_type(values, dict[str, dict[str, Any]], where)
     for name, adapter in values.items():
-        if adapter.keys() != kinds.keys():
+        # files of earlier versions have no DoRA
+        if kinds.keys() - adapter.keys() or adapter.keys() - kinds.keys() - {"dora"}:
             raise ValueError(f"{where}.{name} must have the keys {list(kinds)}, got {shorten(list(adapter))}.")
-        for key, kind in kinds.items():
+        for key, kind in {**kinds, **({"dora": bool} if "dora" in adapter else {})}.items():
             require_type(adapter[key], kind, f"{where}.{name}.{key}")
         for path, of in adapter["layers"].items():
             if len(of) != 2:

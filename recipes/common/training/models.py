@@ -36,6 +36,9 @@ class LoraConfig:
     blocks: list[int] | None = setting(
         None, "Blocks that get updates, from 0, or from -1 for the last. null: all blocks of each stack."
     )
+    dora: bool = setting(
+        False, "The updates also learn the norm of each column of the kernels (DoRA, Liu et al. 2024)."
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +100,7 @@ def check_model(config: Any) -> None:
     elif model.preset is not None:
         check_architecture(model.preset, model.choices)
     if lora.rank is None:
-        for name in ("alpha", "dropout", "targets", "blocks"):
+        for name in ("alpha", "dropout", "targets", "blocks", "dora"):
             if f"model.lora.{name}" in changed:
                 default, value = changed[f"model.lora.{name}"]
                 raise ConfigError(
@@ -262,7 +265,12 @@ def adapt(task: zoo.Task, model: ModelConfig) -> None:
         with errors_of("model.lora"):
             print(
                 task.enable_lora(
-                    lora.rank, alpha=lora.alpha, dropout=lora.dropout, targets=lora.targets, blocks=lora.blocks
+                    lora.rank,
+                    alpha=lora.alpha,
+                    dropout=lora.dropout,
+                    targets=lora.targets,
+                    blocks=lora.blocks,
+                    dora=lora.dora,
                 )
             )
     if model.freeze:

@@ -96,14 +96,16 @@ def test_vocabulary_of_any_size():
 
 def test_low_rank_updates_lie_beside_their_kernels():
     model = zoo.CausalLM(zoo.Backbone.from_config(llama()))
-    model.enable_lora(2, targets=["query", "output"])
+    model.enable_lora(2, targets=["query", "output"], dora=True)
     found = partitions(model.backbone, 2)
     updates = {path.split("/", 2)[2]: value for path, value in found.items() if "lora" in path}
     assert updates == {
         "attention/query/update_default/lora_a": (None, None),
         "attention/query/update_default/lora_b": (None, "model"),
+        "attention/query/update_default/lora_magnitude": ("model",),
         "attention/output/update_default/lora_a": ("model", None),
         "attention/output/update_default/lora_b": (None, None),
+        "attention/output/update_default/lora_magnitude": (None,),
     }
 
 

@@ -23,8 +23,11 @@ TASKS = {
     "bert_classifier": zoo.TextClassifier,
     "bert_question_answerer": zoo.QuestionAnswerer,
     "gpt2": zoo.CausalLM,
+    "gpt2_scaled": zoo.CausalLM,
     "gpt_neox": zoo.CausalLM,
+    "gpt_neox_sequential": zoo.CausalLM,
     "llama": zoo.CausalLM,
+    "llama_biases": zoo.CausalLM,
     "mixtral": zoo.CausalLM,
     "nomic_bert_token_classifier": zoo.TokenClassifier,
     "phi3": zoo.CausalLM,
@@ -339,7 +342,8 @@ def test_the_revision_of_the_model(monkeypatch):
     ("case", "changes", "message"),
     [
         ("llama", {"peft_type": "IA3"}, "adapter_config.json: peft_type must be 'LORA', the only .* got 'IA3'"),
-        ("llama", {"use_dora": True}, "use_dora must be false or null, got True: it is not supported"),
+        ("llama", {"use_dora": True}, "lora_magnitude_vector is missing with use_dora True"),
+        ("llama_biases", {"use_dora": False}, "lora_magnitude_vector must not be there with use_dora False"),
         ("llama", {"bias": "all"}, "bias must be 'none'"),
         ("llama", {"init_lora_weights": "pissa"}, "init_lora_weights must be one of .* got 'pissa'"),
         ("llama", {"target_parameters": ["w"]}, "target_parameters must be false or null"),
@@ -399,3 +403,32 @@ def test_pickled_files_are_not_read(llama, changed):
         ValueError, match="has no adapter_model.safetensors, only .'adapter_model.bin'., which may hold"
     ):
         llama.load_adapter(folder)
+
+
+def assign_gradients(task, inputs):
+    """Gives trained weights of the backbone the gradient of the sum of squares of the logits, to be saved by name."""
+    tf = pytest.importorskip("tensorflow")
+    with tf.GradientTape() as tape:
+        logits = task(inputs)
+        if len(logits.shape) == 3:
+            logits = logits[inputs["padding_mask"]]
+        loss = tf.reduce_sum(tf.square(logits))
+    gradients = tape.gradient(loss, [weight.value for weight in task.trainable_weights])
+    for variable, gradient in zip(task.trainable_weights, gradients, strict=True):
+        variable.assign(tf.convert_to_tensor(gradient))
+
+
+@pytest.mark.parametrize("case", ["llama_biases"])
+def test_gradients_of_the_library(case, reference, golden, tmp_path):
+    inputs, _ = golden(case)
+    task = load_task(TASKS[case], reference / case)
+    task.load_adapter(ADAPTERS / case)
+    assign_gradients(task, inputs)
+    family = json.loads((reference / case / "config.json").read_text())["model_type"]
+    task.save_adapter(tmp_path / "adapter", model_type=family)
+    found = np.load(ADAPTERS / case / "golden.npz")
+    theirs = {name.removeprefix("gradient/"): found[name] for name in found if name.startswith("gradient/")}
+    ours = tensors_of(tmp_path / "adapter")
+    assert set(ours) == set(theirs)
+    for name, gradient in theirs.items():
+        np.testing.assert_allclose(ours[name], gradient, rtol=1e-3, atol=1e-4 * np.abs(gradient).max(), err_msg=name)

@@ -1,6 +1,7 @@
 """Low-rank updates and 8-bit weights: what trains, what is reported, what is saved."""
 
 import gc
+import json
 import warnings
 import weakref
 
@@ -331,6 +332,74 @@ def test_several_adapters_are_stacked_switched_and_merged(make_task, texts, tmp_
     for path, layer in kernels.items():
         added = sum(product for name, (of, product) in products.items() if name != "first" and of == path)
         np.testing.assert_allclose(layer.kernel, before[path] + added, rtol=1e-5, atol=1e-6)
+
+
+def test_magnitudes_train_and_are_saved(make_task, texts, tmp_path):
+    """DoRA, Liu et al. 2024. The layer itself is tested in tests/layers/test_dense.py."""
+    model = make_task(TextClassifier, labels=2, head_dropout=0.0)
+    expected = model.predict(texts[:4])
+    report = model.enable_lora(2, targets=("query", "up"), dora=True)
+    # as in test_lora_trains_updates_and_head_alone, and a number for each of 16 and 32 outputs
+    assert report.trainable_parameters == 64 + 96 + 34 + 16 + 32
+    assert str(report).startswith("DoRA of rank 2 on 2 layers: 242 of ")
+    assert model.backbone.parameter_count() == make_task(TextClassifier, labels=2).backbone.parameter_count()
+    np.testing.assert_allclose(model.predict(texts[:4]), expected, rtol=1e-4)
+    before = values(model)
+    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    model.fit(texts[:16], [int("alpha" in text) for text in texts[:16]], batch_size=8, verbose=0)
+    after = values(model)
+    changed = {path for path in before if not np.array_equal(before[path], after[path])}
+    assert {path for path in after if "lora" in path} < changed
+    assert all("lora" in path or "head" in path for path in changed)
+    adapted = model.predict(texts[:4])
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    for loaded in (TextClassifier.from_preset(tmp_path / "preset"), keras.models.load_model(tmp_path / "model.keras")):
+        assert loaded.backbone.adapters["default"].dora
+        assert _paths(loaded.trainable_weights) == _paths(model.trainable_weights)
+        np.testing.assert_allclose(loaded.predict(texts[:4]), adapted, rtol=1e-3, atol=1e-5)
+        loaded.merge_lora()
+        np.testing.assert_allclose(loaded.predict(texts[:4]), adapted, rtol=1e-3, atol=1e-5)
+        assert set(_paths(loaded.weights)) == {path.partition("/")[2] for path in before if "lora" not in path}
+
+
+def test_presets_of_earlier_versions_have_no_magnitudes(make_task, texts, tmp_path):
+    model = make_task(TextClassifier, labels=2)
+    model.enable_lora(2)
+    model.save_to_preset(tmp_path / "preset")
+    path = tmp_path / "preset" / "config.json"
+    config = json.loads(path.read_text())
+    assert config["options"]["adapters"]["default"].pop("dora") is False
+    path.write_text(json.dumps(config))
+    np.testing.assert_allclose(
+        TextClassifier.from_preset(tmp_path / "preset").predict(texts[:4]), model.predict(texts[:4]), rtol=1e-5
+    )
+    config["options"]["adapters"]["default"]["dora"] = "yes"
+    path.write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="options.adapters.default.dora must be true or false, got 'yes'"):
+        TextClassifier.from_preset(tmp_path / "preset")
+
+
+def test_magnitudes_and_what_else_is_done_to_the_weights(make_task, texts, tmp_path):
+    model = make_task(TextClassifier, labels=2, head_dropout=0.0)
+    model.enable_lora(2, targets="query", dora=True)
+    model.enable_lora(2, targets="query", name="other")
+    before = values(model)
+    with pytest.raises(ValueError, match=r"query that are merged must include 'default', got \['other'\]"):
+        model.merge_lora("other")
+    with pytest.raises(ValueError, match="query must be in floating point or int8 for DoRA, got int4"):
+        model.quantize("int4")
+    with pytest.raises(ValueError, match="query must be in floating point or int8 for DoRA, got int4"):
+        model.backbone.quantize("int4")
+    assert all(np.array_equal(value, before[path]) for path, value in values(model).items())
+    model.merge_lora()
+    model.quantize("int8")
+    model.enable_lora(2, targets=["query", "up"], dora=True)
+    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    model.fit(texts[:8], [0, 1] * 4, batch_size=8, verbose=0)
+    expected = model.predict(texts[:4])
+    model.save_to_preset(tmp_path / "preset")
+    np.testing.assert_allclose(TextClassifier.from_preset(tmp_path / "preset").predict(texts[:4]), expected, rtol=1e-5)
 
 
 def _paths(weights):
