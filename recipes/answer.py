@@ -37,6 +37,7 @@ from recipes.common.training.encoder_recipe import (
 )
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
+from recipes.common.training.windowed import count_cut_questions
 
 TUNE = "tune"
 
@@ -113,8 +114,11 @@ def main(config: AnswerConfig) -> dict[str, Any]:
     with RunFolder(config.run_folder, config) as run:
         train, validation, test = open_parts(config.data, QUESTIONS, read_questions, account=run.data)
         task = make_model(config, run, train)
-        for name, rows in (("training", train), ("validation", validation), ("test", test)):
-            print_cut_questions(name, task.preprocessor, rows)
+        parts = {"training": train, "validation": validation, "test": test}
+        cut = {
+            name: count_cut_questions(name, task.preprocessor, [row.question for row in rows])
+            for name, rows in parts.items()
+        }
         seconds, _ = train_encoder_task(
             task, run, config.training, columns_of(train), columns_of(validation), metric="accuracy", mode="max"
         )
@@ -127,6 +131,7 @@ def main(config: AnswerConfig) -> dict[str, Any]:
         results = {
             "parameters": task.count_params(),
             "test_questions": len(test),
+            "test_questions_cut": cut["test"],
             "without_answer": sum(not row.answers for row in test),
             **scores,
             "no_answer_threshold": task.no_answer_threshold,
@@ -164,23 +169,6 @@ def make_model(config: AnswerConfig, run: RunFolder, examples: Sequence[Question
         no_answer_threshold=None if model.no_answer_threshold == TUNE else model.no_answer_threshold,
         **lengths,
     )
-
-
-def print_cut_questions(
-    name: str, preprocessor: zoo.preprocessing.QuestionAnswererPreprocessor, rows: Sequence[Question]
-) -> None:
-    """Says how many questions are cut, if there are any: contexts are read in windows, questions are not.
-
-    Args:
-        name: The part of the data.
-        preprocessor: The preprocessor of the task.
-        rows: The questions.
-    """
-    longest = preprocessor.longest_question
-    lengths = preprocessor.tokenizer.tokenize([row.question for row in rows]).row_lengths().numpy()
-    count = int(np.count_nonzero(lengths > longest))
-    if count:
-        print(f"{name}: {count} of {len(rows)} questions ({count / len(rows):.1%}) are cut at {longest} tokens")
 
 
 def tune_threshold(task: zoo.QuestionAnswerer, examples: Sequence[Question], language: str) -> None:

@@ -203,7 +203,7 @@ def main(config: PreferConfig) -> dict[str, Any]:
             "validation_reward_accuracy": round(float(logs["reward_accuracy"]), 4),
             "validation_reward_margin": round(float(logs["reward_margin"]), 4),
             "test_pairs": len(test),
-            "test_prompts_cut": count_cut_prompts(task, tokens["test"]["learned"], config.new_tokens),
+            "test_prompts_cut": count_cut_prompts("test", task, tokens["test"]["learned"], config.new_tokens),
             "test_reward_accuracy": round(float(np.mean((np.sign(margins) + 1) / 2)), 4),
             **reply_scores(run, test, before, replies(task, config, test)),
             "training_seconds": round(seconds, 1),

@@ -136,9 +136,7 @@ def run(case):
     result = session.result()
     return [
         (ids[:length].tolist(), float(score))
-        for ids, length, score in zip(
-            result["token_ids"], result["lengths"], result["log_probabilities"], strict=True
-        )
+        for ids, length, score in zip(result["token_ids"], result["lengths"], result["log_probabilities"], strict=True)
     ]
 
 

@@ -1,7 +1,6 @@
 """Two options of a Transformer block at a time, its gradients too, against formulas in NumPy."""
 
 import block_cases
-import numpy as np
 import pytest
 from pairwise import pairwise
 from tensorflow_backend import require_tensorflow

@@ -28,7 +28,7 @@ from recipes import (
 )
 from recipes.common.config import parse
 from recipes.common.data.labelled_text import unknown_labels
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import ConfigError, DataError, RunFolderError
 from recipes.common.evaluation import evaluators
 from recipes.common.evaluation.evaluations import Evaluation, evaluate_summaries, evaluate_tags, evaluate_translation
 from recipes.common.evaluation.held_out import HeldOut
@@ -37,7 +37,7 @@ from recipes.common.evaluation.significance import mean_of
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import load_task
 from recipes.common.training.windowed import count_cut_sources
-from zoo.preprocessing import Seq2SeqLMPreprocessor
+from zoo.preprocessing import Seq2SeqLMPreprocessor, TokenClassifierPreprocessor
 from zoo.preprocessing.labels import Labels
 from zoo.storage import find_reader
 from zoo.tokenizers.chat import get_chat_format
@@ -139,11 +139,18 @@ def test_labels_without_names(tmp_path, monkeypatch, model, labels, expected):
     assert {name: scores[name] for name in expected} == expected
 
 
-def test_tags_without_names(tmp_path, monkeypatch):
-    (tmp_path / "a.conll").write_text("one\t0\ntwo\t1\n\nthree\t1\n")
+@pytest.fixture
+def reader_of_words(tiny_tokenizer, monkeypatch):
+    """Taggers that read 5 tokens of a sentence, those at its start and end among them."""
+    preprocessor = TokenClassifierPreprocessor(tiny_tokenizer, labels=3, sequence_length=5, truncate=True)
+    monkeypatch.setattr(Tagger, "preprocessor", preprocessor, raising=False)
+
+
+def test_tags_without_names(tmp_path, monkeypatch, reader_of_words):
+    (tmp_path / "a.conll").write_text("alpha\t0\nbeta\t1\n\niota\t1\n")
     monkeypatch.setattr(evaluate, "load_task", lambda *arguments: TaggerWithoutNames.__new__(TaggerWithoutNames))
     scores = scores_of(tmp_path, "--data.test", str(tmp_path / "a.conll"))
-    assert scores["accuracy"] == round(2 / 3, 4) and "unknown_tags" not in scores
+    assert scores["accuracy"] == round(2 / 3, 4) and "unknown_tags" not in scores and scores["words_unseen"] == 0
 
 
 @pytest.mark.parametrize(
@@ -215,7 +222,8 @@ def reviews(tmp_path, monkeypatch):
     config = classify.ClassifyConfig(run_folder=str(tmp_path / "run"))
     data = {"train": ["no.jsonl"], "validation": ["no.jsonl"], "test": [str(tmp_path / "held.jsonl")]}
     data = dataclasses.replace(config.data, **data, text_columns=["said"], label_column="mood")
-    RunFolder(tmp_path / "run", dataclasses.replace(config, data=data)).close()
+    with RunFolder(tmp_path / "run", dataclasses.replace(config, data=data)) as run:
+        run.data.save()
     models = {"run": 50, "good": 49, "poor": 4}
     made = {name: Predictions.__new__(Predictions) for name in models}
     for name, model in made.items():
@@ -245,6 +253,32 @@ def test_a_run_brings_its_data_and_models_are_compared_on_them(reviews, capsys):
     assert "| accuracy | poor | 0.75 |" in (reviews / "scores" / "table.md").read_text()
     assert json.loads((reviews / "scores" / "results.json").read_text()) == results
     assert "outputs: {'run': 'good'" in capsys.readouterr().out
+
+
+def test_files_that_have_changed_since_the_run_are_not_evaluated_in_silence(reviews):
+    held = reviews / "held.jsonl"
+    with held.open("a") as file:
+        file.write(json.dumps({"said": "text 1", "mood": "good"}) + "\n")
+
+    def examples(*words):
+        words = [*words, "--output", str(reviews / "scores")]
+        models = evaluate.main(parse(evaluate.EvaluateConfig, words))["models"]
+        return [scores["examples"] for scores in models.values()]
+
+    with pytest.raises(RunFolderError, match=r"(?s)--data.test.*data.test: .*held.jsonl had 7,190 bytes.*now 7,225"):
+        examples(str(reviews / "run"))
+    assert examples(str(reviews / "run"), "--data.test", str(held)) == [201]
+    # a second run has read another state of the file, and is given the rows of the first
+    config = parse(classify.ClassifyConfig, ["--config", str(reviews / "run" / "config.yaml")])
+    RunFolder(reviews / "good", dataclasses.replace(config, run_folder=str(reviews / "good"))).close()
+    (reviews / "good" / "data.json").write_text('{"files": {}, "rows": {}}')
+    held.write_text("\n".join(held.read_text().splitlines()[:200]) + "\n")
+    stored = json.loads((reviews / "run" / "data.json").read_text())
+    stored["files"][str(held)]["sha256"] = "0" * 64
+    (reviews / "good" / "data.json").write_text(json.dumps(stored))
+    assert examples(str(reviews / "run"), str(reviews / "good")) == [200, 200]
+    with pytest.raises(RunFolderError, match="held.jsonl had"):
+        examples(str(reviews / "good"), str(reviews / "run"))
 
 
 def test_keys_given_override_those_of_the_run(reviews):
@@ -493,7 +527,19 @@ def test_a_score_that_the_first_model_lacks_has_no_baseline():
     assert rows["| reward", "b"].endswith("|  |  |  |")
 
 
-def test_entities_of_sentences_add_up():
+def test_words_that_are_cut_are_counted(reader_of_words, capsys):
+    tagger = Tagger.__new__(Tagger)
+    words = ("alpha", "beta", "iota", "kappa", "gamma")
+    tagger.labels, tagger.tag = Labels(["B-X", "I-X", "O"]), lambda texts: [["O"] * len(text) for text in texts]
+    pieces = [len(tagger.preprocessor.tokenizer.tokenize(word)) for word in words]
+    room = 5 - tagger.preprocessor.lengths(tagger.preprocessor.check_rows([["alpha"]], "x")).numpy()[0] + pieces[0]
+    unseen = sum(before >= room for before in np.cumsum([0, *pieces[:-1]]))
+    assert 0 < unseen < 5
+    found = evaluate_tags(tagger, [SimpleNamespace(words=words, tags=["O"] * 5, origin="f:1")])
+    assert found.scores["words_unseen"] == unseen and f"{unseen} of 5 words" in capsys.readouterr().out
+
+
+def test_entities_of_sentences_add_up(reader_of_words):
     sentences = [
         SimpleNamespace(words=("a", "b"), tags=("B-X", "I-X"), origin="f:1"),
         SimpleNamespace(words=("c", "d"), tags=("B-X", "O"), origin="f:4"),

@@ -131,9 +131,9 @@ def test_prompts_that_are_cut_are_counted(start, capsys):
     task = zoo.CausalLM.from_preset(start)
     preferences = [Preference([user(text)], "yes", "no", "-") for text in ("", "a longer question")]
     _, tokens = PreferenceRows(task.preprocessor, 80).tokenized(preferences)
-    assert count_cut_prompts(task, tokens["learned"], 4) == 0 and not capsys.readouterr().out
-    assert count_cut_prompts(task, tokens["learned"], 50) == 1
-    assert "test: 1 prompts are cut to their last 30 tokens, so that new_tokens=50 fit" in capsys.readouterr().out
+    assert count_cut_prompts("test", task, tokens["learned"], 4) == 0 and not capsys.readouterr().out
+    assert count_cut_prompts("test", task, tokens["learned"], 50) == 1
+    assert "test: 1 prompts are cut to their last 30 tokens" in capsys.readouterr().out
 
 
 def test_rule_of_a_win():

@@ -81,17 +81,28 @@ def require_same_files(folder: Path, paths: Mapping[str, Sequence[str]]) -> None
         folder: The run folder.
         paths: The files and folders that its config names, by key.
     """
-    before, now = _read(folder)["files"], _digests(paths)
-    keys = {file: key for key, files in paths.items() for file in files}
-    changed = [file for file in now if now[file] != before.get(file, now[file])]
+    changed = changed_files(folder, paths)
     if changed:
-        lines = [
-            f"  {keys[file]}: {file} had {_described(before[file])}, now {_described(now[file])}" for file in changed
-        ]
         raise RunFolderError(
             f"the run in {str(folder)!r} has read data that have changed since; put the old files back to go on with "
-            "it, or name another folder to use the new ones:\n" + "\n".join(lines)
+            "it, or name another folder to use the new ones:\n" + "\n".join(changed)
         )
+
+
+def changed_files(folder: Path, paths: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns a line for each file that has changed since a run has read it; those that are gone are not looked at.
+
+    Args:
+        folder: The run folder.
+        paths: The files and folders, by the key that names them.
+    """
+    before, now = _read(folder)["files"], _digests(paths)
+    keys = {file: key for key, files in paths.items() for file in files}
+    return [
+        f"  {keys[file]}: {file} had {_described(before[file])}, now {_described(now[file])}"
+        for file in now
+        if now[file] != before.get(file, now[file])
+    ]
 
 
 def _described(file: Mapping[str, Any]) -> str:

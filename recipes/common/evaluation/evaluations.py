@@ -28,7 +28,7 @@ from recipes.common.evaluation.translation_metrics import (
     scores_by_language,
     translation_scores,
 )
-from recipes.common.training.windowed import count_cut, count_cut_sources
+from recipes.common.training.windowed import count_cut, count_cut_questions, count_cut_sources, count_unseen_words
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,7 +188,9 @@ def evaluate_similarity(task: zoo.TextEmbedder, examples: Sequence[LabelledText]
         similarity = np.sum(np.multiply(*embedded(task, columns)), axis=1)
     # similarities have a scale of their own, so there is no error
     scores = label_scores(truth, similarity, "regression")
-    scores = {"pairs": len(truth), **{name: scores[name] for name in ("pearson", "spearman")}}
+    cut = sum(count_cut("data", task.preprocessor, texts, "texts") for texts in columns)
+    counts = {"pairs": len(truth), "texts_cut": cut}
+    scores = {**counts, **{name: scores[name] for name in ("pearson", "spearman")}}
     return Evaluation(_rows_of(examples), similarity.round(4).tolist(), scores, _correlations(truth, similarity))
 
 
@@ -234,7 +236,9 @@ def evaluate_tags(task: zoo.TokenClassifier, sentences: Sequence[Any]) -> Evalua
         counts = np.array([[len(right & found), len(found), len(right)] for right, found in sets])
         measures["entity_f1"] = f1_of(*(column[:, None] for column in counts.T))
     rows = [{"words": list(each.words), "reference": tags} for each, tags in zip(sentences, truth, strict=True)]
-    return Evaluation(rows, predicted, {"sentences": len(rows), **unknown, **scores}, measures)
+    unseen = count_unseen_words("data", task.preprocessor, [list(sentence.words) for sentence in sentences])
+    counts = {"sentences": len(rows), "words_unseen": unseen}
+    return Evaluation(rows, predicted, {**counts, **unknown, **scores}, measures)
 
 
 def evaluate_spans(task: zoo.TokenClassifier, rows: Sequence[Any]) -> Evaluation:
@@ -253,7 +257,8 @@ def evaluate_spans(task: zoo.TokenClassifier, rows: Sequence[Any]) -> Evaluation
     ]
     counts = np.array([[len(right & given), len(given), len(right)] for right, given in sets])
     outputs = [[{"start": each.start, "end": each.end, "label": each.label} for each in row] for row in found]
-    scores = {"texts": len(rows), **span_scores(truth, found)}
+    unseen = count_unseen_words("data", task.preprocessor, texts)
+    scores = {"texts": len(rows), "words_unseen": unseen, **span_scores(truth, found)}
     measures = {"span_f1": f1_of(*(column[:, None] for column in counts.T))}
     return Evaluation(
         [{"text": text, "reference": spans} for text, spans in zip(texts, truth, strict=True)],
@@ -281,7 +286,9 @@ def evaluate_answers(task: zoo.QuestionAnswerer, questions: Sequence[Question], 
         for row, right in zip(questions, truth, strict=True)
     ]
     measures = {name: mean_of([row[name] for row in each]) for name in ("exact_match", "f1")}
-    return Evaluation(rows, outputs, {"questions": len(rows), **answer_scores(outputs, truth, language)}, measures)
+    cut = count_cut_questions("data", task.preprocessor, [row.question for row in questions])
+    counts = {"questions": len(rows), "questions_cut": cut}
+    return Evaluation(rows, outputs, {**counts, **answer_scores(outputs, truth, language)}, measures)
 
 
 def as_strings(labels: Sequence[Any]) -> list[Any]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from pathlib import Path
 from typing import Any
 
+from recipes.common.data.account import changed_files
 from recipes.common.data.data_sets import Loaders, Reader, is_name, open_part, refuse_file_keys
-from recipes.common.errors import ConfigError, DataError
+from recipes.common.errors import ConfigError, DataError, RunFolderError
 
 # keys of `data` that say how a model reads and writes, not where rows come from: each run has its own
 _OF_THE_MODEL = ("chat_format", "language_tokens", "max_length", "max_summary_length")
@@ -33,7 +34,7 @@ class HeldOut:
     source: Any
     folder: Path | None
     data: Any
-    given: Collection[str]
+    given: Set[str]
     split: str
     options: dict[str, Any]
     length: int | None = None
@@ -85,6 +86,7 @@ def open_rows(
     Raises:
         DataError: If there is no such part.
         ConfigError: If a key was chosen that says how files are read, and they are those of a named data set.
+        RunFolderError: If the files of the run have changed since it has read them.
     """
     data, split = held_out.data, held_out.split
     parts = {"test": ("test", "validation") if hasattr(data, "test") else ("validation",)}.get(split, (split,))
@@ -93,9 +95,23 @@ def open_rows(
         files = getattr(data, split, None) or getattr(data, part, None) or (data.train if is_name(data.train) else [])
         if is_name(files):
             refuse_file_keys(data, held_out.given, of_files)
+        elif files and held_out.given.isdisjoint({part, split}):
+            _require_unchanged(held_out, part, files)
         rows, bad = open_part(files, part, loaders, read, data.on_error, check) if files else (None, None)
         if rows is not None:
             if part != parts[0]:
                 print(f"{' '.join(files)}: there is no {split} set; this is the {part} set")
             return rows, bad.total
     raise DataError(f"data.{split} must be given: {' '.join(data.train)} has no {split} set")
+
+
+def _require_unchanged(held_out: HeldOut, part: str, files: list[str]) -> None:
+    """The data of a run are those that it has read: scores of others, under its name, would not be its own."""
+    # other models are given the rows of the first run, whatever they have read themselves
+    is_own = held_out.folder is not None and held_out.config == held_out.source
+    changed = changed_files(held_out.folder, {f"data.{part}": files}) if is_own else []
+    if changed:
+        raise RunFolderError(
+            f"the run in {str(held_out.folder)!r} has read data that have changed since; put the old files back, or "
+            f"name what to evaluate on by --data.{held_out.split}:\n" + "\n".join(changed)
+        )

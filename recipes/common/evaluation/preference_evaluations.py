@@ -12,7 +12,7 @@ from recipes.common.data.preference_data import Preference, PreferenceRows
 from recipes.common.errors import errors_of
 from recipes.common.evaluation.evaluations import Evaluation
 from recipes.common.evaluation.likelihoods import batch_size_of
-from recipes.common.evaluation.preference_results import closeness
+from recipes.common.evaluation.preference_results import closeness, count_cut_prompts
 from recipes.common.evaluation.significance import mean_of
 from recipes.common.training.reference import likelihoods
 
@@ -48,6 +48,7 @@ def evaluate_preferences(
     is_plain = {"strip_prompt": True} if isinstance(prompts[0], str) else {}
     with errors_of("options"):
         replies = task.generate(prompts, **{"truncate": True, **is_plain, **options})
+    cut = count_cut_prompts("data", task, tokens["learned"], options.get("max_new_tokens"))
     near = closeness(replies, [each.chosen for each in kept], [each.rejected for each in kept])
     columns = {
         "likelier_chosen": _above_zero(per_token[:, 0] - per_token[:, 1]),
@@ -66,6 +67,7 @@ def evaluate_preferences(
         {
             "pairs": len(kept),
             "too_long": rows.dropped.total,
+            "prompts_cut": cut,
             **{name: round(float(np.mean(values)), 4) for name, values in columns.items()},
         },
         {name: mean_of(values) for name, values in columns.items()},

@@ -47,18 +47,19 @@ def reply_scores(
     }
 
 
-def count_cut_prompts(task: zoo.CausalLM, learned: Any, new_tokens: int) -> int:
+def count_cut_prompts(name: str, task: zoo.CausalLM, learned: Any, new_tokens: int | None) -> int:
     """Returns how many prompts lose their beginning when the model replies, and says so.
 
     Args:
+        name: The part of the data.
         task: The model.
         learned: Which tokens of prompt and reply are of the reply, ragged `(pairs, 2, None)`.
-        new_tokens: How many more tokens have to fit behind a prompt.
+        new_tokens: How many more tokens have to fit behind a prompt; None for what `generate` leaves room for.
     """
     keep = task.preprocessor.kept_tokens(task.backbone.config.max_length, new_tokens)
     count = sum(pair[0].index(True) > keep for pair in learned.to_list() if True in pair[0])
     if count:
-        print(f"test: {count} prompts are cut to their last {keep} tokens, so that new_tokens={new_tokens} fit")
+        print(f"{name}: {count} prompts are cut to their last {keep} tokens, so that a reply has room behind them")
     return count
 
 

@@ -66,6 +66,40 @@ def count_cut_sources(name: str, task: zoo.Seq2SeqLM, sources: Sequence[str]) ->
     return count_cut(name, task.preprocessor.replace(truncate=True), list(sources), "sources")
 
 
+def count_cut_questions(
+    name: str, preprocessor: zoo.preprocessing.QuestionAnswererPreprocessor, questions: Sequence[str]
+) -> int:
+    """Returns how many questions are cut, and says so: contexts are read in windows, questions are not.
+
+    Args:
+        name: The part of the data.
+        preprocessor: The preprocessor of the task.
+        questions: The questions.
+    """
+    longest = preprocessor.longest_question
+    if longest is None or not preprocessor.truncate:
+        return 0
+    lengths = preprocessor.tokenizer.tokenize(list(questions)).row_lengths().numpy()
+    count = int(np.count_nonzero(lengths > longest))
+    if count:
+        print(f"{name}: {count} of {len(lengths)} questions ({count / len(lengths):.1%}) are cut at {longest} tokens")
+    return count
+
+
+def count_unseen_words(name: str, preprocessor: zoo.preprocessing.TokenClassifierPreprocessor, inputs: Any) -> int:
+    """Returns how many words a model does not see, and says so, see `seen_words`.
+
+    Args:
+        name: The part of the data.
+        preprocessor: The preprocessor of the task.
+        inputs: Texts, or lists of words.
+    """
+    seen = seen_words(preprocessor, inputs)
+    count = int(np.count_nonzero(~seen))
+    print_cut(name, count, len(seen), "words", preprocessor)
+    return count
+
+
 def seen_words(preprocessor: zoo.preprocessing.TokenClassifierPreprocessor, inputs: Any) -> np.ndarray:
     """Returns whether the model sees each word of all texts, one text after the other, `(words,)`.
 

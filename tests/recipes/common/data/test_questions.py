@@ -8,10 +8,11 @@ import unicodedata
 import numpy as np
 import pytest
 
-from recipes.answer import by_name, print_cut_questions
+from recipes.answer import by_name
 from recipes.common.data.questions import QUESTIONS, Question, columns_of, read_questions
 from recipes.common.errors import BadLines, DataError
 from recipes.common.evaluation.answer_metrics import answer_scores, best_threshold, normalized, token_f1
+from recipes.common.training.windowed import count_cut_questions
 from zoo.preprocessing import QuestionAnswererPreprocessor
 
 CONTEXT = "The tower stands in Paris, France."
@@ -23,10 +24,10 @@ ENTRIES = [
 
 def test_questions_that_are_cut_are_counted(tiny_tokenizer, capsys):
     preprocessor = QuestionAnswererPreprocessor(tiny_tokenizer, sequence_length=9, stride=1, truncate=True)
-    rows = [Question(text, "iota", (), "a", "x:1") for text in ("alpha", "alpha beta gamma kappa iota")]
-    print_cut_questions("test", preprocessor, rows)
+    questions = ["alpha", "alpha beta gamma kappa iota"]
+    assert count_cut_questions("test", preprocessor, questions) == 1
     assert capsys.readouterr().out.startswith("test: 1 of 2 questions (50.0%) are cut at ")
-    print_cut_questions("test", preprocessor, rows[:1])
+    assert count_cut_questions("test", preprocessor, questions[:1]) == 0
     assert not capsys.readouterr().out
 
 
