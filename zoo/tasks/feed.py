@@ -261,11 +261,12 @@ class Feed:
 
     def _warn_of_new_labels(self, kept: Examples, held: Examples) -> None:
         """Warns where the rows cut off for validation have labels that no row for training has, as in sorted data."""
-        if getattr(self._preprocessor, "problem", None) != "single_label":
+        labels = getattr(self._preprocessor, "labels", None)
+        if labels is None or getattr(self._preprocessor, "problem", None) == "regression":
             return
-        new = np.setdiff1d(np.asarray(held.targets), np.asarray(kept.targets))
+        new = np.setdiff1d(_label_ids(held.targets), _label_ids(kept.targets))
         if len(new):
-            names = [self._preprocessor.labels[label] for label in new]
+            names = [labels[label] for label in new]
             warnings.warn(
                 f"validation_split cuts off the last rows, and no row for training has the labels {shorten(names)} of "
                 "these: shuffle the rows before, or pass validation_data.",
@@ -275,3 +276,9 @@ class Feed:
     def _inputs(self, batch: Any) -> Any:
         """The inputs of what a generator or a `PyDataset` yields."""
         return batch_parts(batch, self._preprocessor.row_rank)[0]
+
+
+def _label_ids(targets: Any) -> np.ndarray:
+    """The ids of labels: one a row, zeros and ones `(rows, labels)`, or one a word, ragged."""
+    values = np.asarray(getattr(targets, "flat_values", targets))
+    return np.flatnonzero(values.any(axis=0)) if values.ndim == 2 else values

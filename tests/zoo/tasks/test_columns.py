@@ -207,8 +207,18 @@ def test_preprocessors_map_datasets(tasks):
 
 
 def test_a_split_of_sorted_rows_warns(tasks, recwarn):
-    with pytest.warns(UserWarning, match=r"validation_split .*labels \['good'\]"):
-        tasks["classifier"].fit(TEXTS, ["bad", "bad", "good", "good"], validation_split=0.5, verbose=0)
+    words = [text.split() for text in TEXTS]
+    sorted_rows = {
+        "classifier": (TEXTS, ["bad", "bad", "good", "good"], "good"),
+        "several": (TEXTS, [["bad", "so"], ["so"], [], ["good", "bad"]], "good"),
+        "tagger": (words, [["O", "O"], ["O"], ["O", "O", "O"], ["B-X"]], "B-X"),
+    }
+    for name, (inputs, labels, new) in sorted_rows.items():
+        with pytest.warns(UserWarning, match=rf"validation_split .*labels \['{new}'\]"):
+            tasks[name].fit(inputs, labels, validation_split=0.5, verbose=0)
     recwarn.clear()
-    tasks["classifier"].fit(TEXTS, LABELS, validation_split=0.5, verbose=0)
+    for name, (inputs, labels, _) in sorted_rows.items():
+        mixed = [[rows[number] for number in (3, 0, 1, 2)] for rows in (inputs, labels)]
+        tasks[name].fit(*mixed, validation_split=0.5, verbose=0)
+    tasks["pairs"].fit((TEXTS, TEXTS), [0.5, 1.0, 2.0, 3.0], validation_split=0.5, verbose=0)
     assert not [warning for warning in recwarn if "validation_split" in str(warning.message)]
