@@ -27,6 +27,26 @@ def has_accelerator() -> bool:
 
 
 @functools.cache
+def memory_of_accelerator() -> int | None:
+    """Returns the bytes of memory of the first accelerator that a program may fill; None if it is not known.
+
+    Without an accelerator it is None, too. XLA takes part of the memory at once (`XLA_PYTHON_CLIENT_MEM_FRACTION`), and
+    that part is what counts.
+    """
+    if not has_accelerator():
+        return None
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return (jax.local_devices()[0].memory_stats() or {}).get("bytes_limit")
+    if keras.backend.backend() == "torch":
+        import torch
+
+        return torch.cuda.get_device_properties(0).total_memory if torch.cuda.is_available() else None
+    return None
+
+
+@functools.cache
 def has_onednn() -> bool:
     """Returns whether TensorFlow uses oneDNN on a CPU, as it does by default where that is faster."""
     if keras.backend.backend() != "tensorflow" or has_accelerator():

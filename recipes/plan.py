@@ -140,7 +140,7 @@ def _adapt(backbone: Any, config: PlanConfig) -> None:
 def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bool) -> dict[str, Any]:
     """The plan of a training without or with `remat`; where no mesh was given, on the smallest that fits."""
     names = ("dtype", "attention", "accumulation", "optimizer")
-    options = {name: getattr(config, name) for name in names} | {"remat": remat}
+    options = {name: getattr(config, name) for name in names} | {"remat": remat, "device_memory": device.memory}
     with errors_of("plan"):
         job = zoo.planning.Job(backbone.config, config.batch, length, **options)
     with errors_of("mesh"):

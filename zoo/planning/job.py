@@ -36,6 +36,8 @@ class Job:
         optimizer: Name of a Keras optimizer in lower case.
         compiler: The compiler whose programs are planned. "accelerator": XLA for TPUs, also assumed for GPUs; "cpu":
             XLA for CPUs, which holds and sends more, and saves no memory by `remat` and 16-bit types.
+        device_memory: Bytes of memory of a device, of which the loss takes a share for the logits that it holds at
+            once; None for the share that it takes on a processor.
 
     Raises:
         ValueError: If a number is below 1, a choice is unknown, the rows cannot be divided, or a row is longer than the
@@ -58,6 +60,7 @@ class Job:
     accumulation: int = 1
     optimizer: str = "adam"
     compiler: Literal["accelerator", "cpu"] = "accelerator"
+    device_memory: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "length", "data", "model", "accumulation"):

@@ -78,7 +78,7 @@ def pieces_of(job: Job) -> int:
     Args:
         job: The training.
     """
-    return max(1, -(-job.tokens_of_device // tokens_at_a_time(job.config.vocabulary_size)))
+    return max(1, -(-job.tokens_of_device // tokens_at_a_time(job.config.vocabulary_size, job.device_memory)))
 
 
 def bytes_of_gradients(shape: ModelShape, job: Job) -> float:

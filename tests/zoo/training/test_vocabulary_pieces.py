@@ -123,6 +123,22 @@ def test_losses_scores_and_gradients(monkeypatch, limit, choices):
             np.testing.assert_allclose(ops.convert_to_numpy(gradient), right[name], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("memory", [None, 64 * 4 * 40, 10**9])  # 2, 4 and all tokens in a piece
+def test_the_memory_of_an_accelerator_says_how_many_tokens_a_piece_has(monkeypatch, memory):
+    monkeypatch.setattr(pieces, "memory_of_accelerator", lambda: memory)
+    test_losses_scores_and_gradients(monkeypatch, 30, MAPS["soft cap, scale"])
+
+
+def test_few_pieces_on_an_accelerator(monkeypatch):
+    """GPT-2 small, 32 rows of 1,024 tokens on a GPU of 80 GB: 128 pieces took a fifth of a step."""
+    monkeypatch.setattr(pieces, "LEAST_TOKENS_AT_A_TIME", 256)
+    assert -(-32 * 1024 // pieces.tokens_at_a_time(50257)) == 128
+    assert -(-32 * 1024 // pieces.tokens_at_a_time(50257, 80e9)) == 6
+    # logits of a piece, in float32 and several copies, take little of a small memory
+    for memory in (4e9, 24e9, 141e9):
+        assert 4 * 50257 * pieces.tokens_at_a_time(50257, memory) <= memory / 16
+
+
 @pytest.mark.skipif(BACKEND != "jax", reason="elsewhere no devices have parts of a batch")
 @pytest.mark.parametrize("limit", [1, 44, 10**6])  # of 7 tokens one, four and all in a piece
 def test_pieces_of_each_part_of_a_batch(monkeypatch, limit):
