@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -51,6 +51,7 @@ class Adapter:
         active: Whether the layers add the updates to their outputs.
         trainable: Whether the updates train.
         dora: Whether the updates set the norms of the columns of the kernels too, see `layers.dense.LowRankUpdate`.
+        weights: Paths of weights of the backbone itself that train with the updates.
     """
 
     layers: Mapping[str, tuple[int, float]]
@@ -58,12 +59,13 @@ class Adapter:
     active: bool = True
     trainable: bool = True
     dora: bool = False
+    weights: Sequence[str] = ()
 
 
 class Adapters:
     """The adapters of a backbone by name.
 
-    While there are any, the backbone's own weights do not train.
+    While there are any, the backbone's own weights do not train, but for those that an adapter names.
 
     Args:
         backbone: The backbone.
@@ -102,7 +104,12 @@ class Adapters:
         return tuple(name for name, adapter in self._known.items() if adapter.active)
 
     def add(
-        self, name: str, layers: Mapping[str, tuple[int, float | None]], dropout: float = 0.0, dora: bool = False
+        self,
+        name: str,
+        layers: Mapping[str, tuple[int, float | None]],
+        dropout: float = 0.0,
+        dora: bool = False,
+        weights: Sequence[str] = (),
     ) -> None:
         """Adds an adapter, active and trainable; those that are there stay as active as they are and stop training.
 
@@ -111,10 +118,11 @@ class Adapters:
             layers: Rank and alpha (None: the rank) of the update of each layer, by the layer's path.
             dropout: Rate at which inputs of updates are dropped in training.
             dora: Whether the updates set the norms of the columns of the kernels too.
+            weights: Paths of weights of the backbone itself that train with the updates.
 
         Raises:
-            ValueError: If the name is taken or no name, there are no layers, or a number is out of range; nothing is
-                changed then.
+            ValueError: If the name is taken or no name, there are no layers, a number is out of range, or a weight is
+                quantized or is trained by another adapter; nothing is changed then.
         """
         if not isinstance(name, str) or not name.isidentifier():
             raise ValueError(f"name must be a name of letters, digits and underscores, got {name!r}.")
@@ -126,6 +134,7 @@ class Adapters:
         for path in layers:
             if path not in known:
                 raise ValueError(f"layers must be among {', '.join(known)}, got {path!r}.")
+        self._check_weights(layers, weights)
         if not self._known:
             self._trained = [(variable, variable.trainable) for variable in self._backbone.variables]
         added = {}
@@ -140,7 +149,7 @@ class Adapters:
         for adapter in self._known.values():
             adapter.trainable = False
         described = {path: (update.rank, update.alpha) for path, update in added.items()}
-        self._known[name] = Adapter(described, dropout, dora=dora)
+        self._known[name] = Adapter(described, dropout, dora=dora, weights=tuple(weights))
         self._apply()
 
     def freeze(self, variables: Collection[Any]) -> None:
@@ -163,13 +172,16 @@ class Adapters:
             trainable: Those of them that train.
 
         Raises:
-            ValueError: If there is none of a name, or one that is not active is to train.
+            ValueError: If there is none of a name, one that is not active is to train, or one that trained weights of
+                the backbone is to rest.
         """
         for name in (*names, *trainable):
             self[name]  # raises
         left = sorted(set(trainable) - set(names))
         if left:
             raise ValueError(f"trainable must be among the active adapters {list(names)}, got {left} too.")
+        for name in set(self._known) - set(names):
+            self._require_no_weights(name, "deactivated")
         for name, adapter in self._known.items():
             adapter.active, adapter.trainable = name in names, name in trainable
         self._apply()
@@ -187,6 +199,8 @@ class Adapters:
         """
         of_layers: dict[str, list[str]] = {}
         for name in names:
+            if not merge:
+                self._require_no_weights(name, "removed")
             for path in self[name].layers:
                 of_layers.setdefault(path, []).append(name)
         known = dict(self.candidates())
@@ -210,7 +224,11 @@ class Adapters:
     def config(self) -> dict[str, Any]:
         """Returns what `restore` takes, plain values."""
         return {
-            name: {**dataclasses.asdict(adapter), "layers": {path: list(of) for path, of in adapter.layers.items()}}
+            name: {
+                **dataclasses.asdict(adapter),
+                "layers": {path: list(of) for path, of in adapter.layers.items()},
+                "weights": list(adapter.weights),
+            }
             for name, adapter in self._known.items()
         }
 
@@ -221,7 +239,7 @@ class Adapters:
             config: What `config` returned.
         """
         for name, values in config.items():
-            self.add(name, values["layers"], values["dropout"], values.get("dora", False))
+            self.add(name, values["layers"], values["dropout"], values.get("dora", False), values.get("weights", ()))
         names = [name for name, values in config.items() if values["active"]]
         if config:
             self.activate(names, [name for name in names if config[name]["trainable"]])
@@ -254,6 +272,10 @@ class Adapters:
         for path, layer in self.candidates():
             if any(update.dora for update in layer.updates.values()):
                 require_dora_mode(path, mode)
+        trained = {path for adapter in self._known.values() for path in adapter.weights}
+        for path, variable in self._own_weights().items():
+            if path in trained and variable.name in ("kernel", "embeddings"):
+                raise ValueError(f"{path} trains as part of an adapter, got {mode}: call merge_lora() first.")
 
     def quantize(self, mode: str) -> None:
         """Stores the kernels of adapted layers in fewer bits; Keras leaves out layers that have layers.
@@ -275,6 +297,33 @@ class Adapters:
             if isinstance(layer, Dense) and layer.built:
                 yield layer.path[start:], layer
 
+    def _own_weights(self) -> dict[str, Any]:
+        """The weights of the backbone that belong to no update, by their paths."""
+        start = len(self._backbone.path) + 1
+        return {weight.path[start:]: weight for weight in self._backbone.weights if not is_factor(weight)}
+
+    def _check_weights(self, layers: Collection[str], weights: Sequence[str]) -> None:
+        own = self._own_weights()
+        updated = {path for adapter in self._known.values() for path in adapter.layers} | set(layers)
+        trained = {path: name for name, adapter in self._known.items() for path in adapter.weights}
+        for path in weights:
+            if path not in own:
+                raise ValueError(f"weights must be paths of weights of the backbone, got {path!r}.")
+            if path in trained:
+                raise ValueError(f"weights must not be those of another adapter, got {path}, of {trained[path]!r}.")
+            if path.removesuffix("/kernel") in updated:
+                raise ValueError(f"weights must not be of layers that have low-rank updates, got {path}.")
+            if "float" not in own[path].dtype:
+                raise ValueError(f"weights must not be quantized to be trained, got {path} in {own[path].dtype}.")
+
+    def _require_no_weights(self, name: str, what: str) -> None:
+        weights = self[name].weights
+        if weights:
+            raise ValueError(
+                f"The adapter {name!r} cannot be {what}: it replaces {len(weights)} weights of the model, such as "
+                f"{weights[0]}. Merge it, or load the model again."
+            )
+
     def _apply(self) -> None:
         """Tells layers and variables what the descriptions say."""
         known = dict(self.candidates())
@@ -285,8 +334,10 @@ class Adapters:
                 variable.trainable = trains
             self._trained, self._frozen = [], []
             return
-        for variable, _ in self._trained:
-            variable.trainable = False
+        trained = {path for adapter in self._known.values() if adapter.trainable for path in adapter.weights}
+        start = len(self._backbone.path) + 1
+        for variable, trains in self._trained:
+            variable.trainable = trains and variable.path[start:] in trained
         frozen = set(map(id, self._frozen))
         for name, adapter in self._known.items():
             for path in adapter.layers:

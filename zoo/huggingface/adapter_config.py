@@ -44,7 +44,7 @@ class AdapterConfig:
         rank_pattern, alpha_pattern: Other ranks and alphas by regular expressions for ends of names of modules.
         target_modules: Names, or ends of names, of the modules with updates; or a regular expression for them.
         exclude_modules, layers_to_transform, layers_pattern: Which of these have none after all.
-        modules_to_save: Names of modules that are in the file whole: the head.
+        modules_to_save: Ends of names of modules that are in the file whole: the head, and others.
         task_type: What PEFT calls the task.
         base_model_name_or_path: The model that the updates are for.
         revision: Branch, tag or commit of that model on the hub.
@@ -83,6 +83,16 @@ class AdapterConfig:
         alpha = next((patterns[text] for text in patterns if _ends_with(module, text)), self.lora_alpha)
         return alpha * rank**0.5 if self.use_rslora else alpha
 
+    def saves(self, module: str) -> bool:
+        """Returns whether `modules_to_save` has a module, or one around it.
+
+        Args:
+            module: Name of the module.
+        """
+        parts = module.split(".")
+        around = [".".join(parts[: index + 1]) for index in range(len(parts))]
+        return any(name.endswith(end) for name in around for end in self.modules_to_save or ())
+
     def check_targets(self, adapted: Iterable[str], all_modules: Iterable[str]) -> None:
         """Checks that updates are there for the modules that are named, and for no others.
 
@@ -105,9 +115,8 @@ class AdapterConfig:
                 raise ValueError(f"target_modules must name {module}, which has an update, got {quote(targets)}.")
         if self.exclude_modules or self.layers_pattern or self.layers_to_transform is not None:
             return
-        saved = set(self.modules_to_save or ())
         for module in all_modules:
-            if module not in adapted and _ends(module) & known and not set(module.split(".")) & saved:
+            if module not in adapted and _ends(module) & known and not self.saves(module):
                 raise ValueError(f"target_modules must not name {module}, which has no update in {WEIGHTS_FILE}.")
 
 

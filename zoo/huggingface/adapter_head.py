@@ -54,11 +54,12 @@ def head_to_read(
     """
     copies = {} if names.family is None else names.family.copies
     found = {names.plain_tensor(other): PREFIX + other for other in others}
+    own = {row.name for row in names.rows}
     for name, key in found.items():
-        if not names.is_of_head(name) and name not in copies:
+        if name in own or not (names.is_of_head(name) or name in copies):
             raise ValueError(
-                f"{quote_key(key)} is a weight of the model itself, which an adapter cannot replace here: merge the "
-                "adapter with PEFT (merge_and_unload) and load the result."
+                f"{quote_key(key)} is a weight of the model itself, which modules_to_save must name to replace it: "
+                "merge the adapter with PEFT (merge_and_unload) and load the result."
             )
     if not (found and is_wanted):
         return []

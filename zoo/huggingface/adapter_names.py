@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from layers.keras_internals import stored_kernel
+from zoo.backbones.adapters import is_factor
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers
@@ -109,12 +110,14 @@ class Names:
         others: Names of other modules with weights: what an end of a name could mean too.
         family: The family of the Transformers library; None for names of our own.
         head: The head of the task there.
+        rows: The tensors of the backbone, without prefix; with sites in place of kernels of layers.
     """
 
     modules: dict[str, Module]
     others: tuple[str, ...]
     family: Family | None
     head: Head
+    rows: tuple[Row, ...]
 
     def plain(self, name: str) -> str:
         """Returns the name of a module as in `modules`: without what a class puts before it."""
@@ -126,10 +129,14 @@ class Names:
 
     def stored(self, name: str) -> str:
         """Returns the name of a module of the backbone in the class with the head of the task."""
+        return self.stored_tensor(name + ENDING).removesuffix(ENDING)
+
+    def stored_tensor(self, name: str) -> str:
+        """Returns the name of a tensor of the backbone in the class with the head of the task."""
         family = self.family
         if family is None or self.head.architecture in (family.architecture, family.encoder_architecture):
             return name
-        return family.stored_name(name + ENDING, self.head).removesuffix(ENDING)
+        return family.stored_name(name, self.head)
 
     def head_rows(self, task: Any) -> list[Row]:
         """Returns the tensors of the head of a task; int8 kernels as the floating-point numbers that they stand for.
@@ -163,7 +170,14 @@ def own_names(task: Any) -> Names:
     candidates = dict(task.backbone.adapters.candidates())
     rows = [Row(path.replace("/", ".") + ENDING, (Site(path, layer),), True) for path, layer in candidates.items()]
     modules = [Module(row) for row in rows]
-    return Names({module.name: module for module in modules}, (), None, Head(""))
+    start = len(task.backbone.path) + 1
+    kernels = {id(stored_kernel(layer)) for layer in candidates.values()}
+    whole = [
+        Row(weight.path[start:].replace("/", "."), (weight,), transposed=False)
+        for weight in task.backbone.weights
+        if id(weight) not in kernels and not is_factor(weight)
+    ]
+    return Names({module.name: module for module in modules}, (), None, Head(""), (*rows, *whole))
 
 
 def library_names(task: Any, families: Sequence[Family] | None = None, *, with_head: bool = True) -> Iterator[Names]:
@@ -211,7 +225,7 @@ def names_of(family: Family, task: Any, layers: dict[str, Any] | None = None, *,
             rows = table_rows({name: layer_view(kernel=layer.kernel) for name, layer in sites.items()}, table)
             modules = {module.name: module for module in map(Module, rows)}
             others = {row.name.rpartition(".")[0] for row in expressed.rows} - set(modules)
-            found.append(Names(modules, tuple(others), family, expressed.head))
+            found.append(Names(modules, tuple(others), family, expressed.head, tuple(expressed.rows)))
     if with_head:
         found[0].head_rows(task)
     return found

@@ -13,6 +13,7 @@ import numpy as np
 from layers.dense import LowRankUpdate, column_norms
 from zoo.huggingface.adapter_config import CONFIG_FILE, WEIGHTS_FILE, read_adapter_config, written_config
 from zoo.huggingface.adapter_head import head_to_read, head_to_write
+from zoo.huggingface.adapter_modules import modules_to_read, modules_to_write, names_to_save
 from zoo.huggingface.adapter_names import PREFIX, Module, Names, library_names, names_of, own_names
 from zoo.huggingface.directory import OWN_FILES
 from zoo.huggingface.family import get_family
@@ -83,15 +84,19 @@ def save_adapter(
     if left:
         raise ValueError(f"Layers with updates must have names in files of adapters, got {', '.join(sorted(left))}.")
     _warn_about_experts(written, names)
-    head = head_to_write(task, names)
-    tensors |= {PREFIX + key: tensor for key, tensor in head.items()}
+    head, saved = head_to_write(task, names), modules_to_write(task, names, adapter.weights)
+    tensors |= {PREFIX + key: tensor for key, tensor in (head | saved).items()}
+    all_modules = {*map(names.stored, (*names.modules, *names.others)), *(key.rpartition(".")[0] for key in head)}
     config = written_config(
         written,
-        [*map(names.stored, (*names.modules, *names.others)), *(key.rpartition(".")[0] for key in head)],
+        all_modules,
         dropout=adapter.dropout,
         dora=adapter.dora,
         task=type(task).__name__,
-        modules_to_save=sorted({key.partition(".")[0] for key in head}),
+        modules_to_save=sorted(
+            {key.partition(".")[0] for key in head}
+            | set(names_to_save({key.rpartition(".")[0] for key in saved}, all_modules))
+        ),
         base_model=base_model,
         fan_in_fan_out=any(not module.row.transposed for module in names.modules.values()),
     )
@@ -131,6 +136,7 @@ def load_adapter(
             if len(known) < len(modules):
                 raise ValueError("the names of updates must not mean the same linear map twice.")
             others = _without_copies(others, modules, tensors)
+            rows, weights, others = modules_to_read(task, names, tensors, others, config)
             head_rows = head_to_read(task, names, tensors, others, head)
         with naming(directory / CONFIG_FILE):
             config.check_targets(modules, [known.get(module, module) for module in names.modules])
@@ -139,7 +145,7 @@ def load_adapter(
             site.path: (ranks[stored], alphas[stored]) for stored, module in modules.items() for site in module.sites
         }
         adapters = task.backbone.adapters
-        adapters.add(name, layers, config.lora_dropout, config.use_dora)
+        adapters.add(name, layers, config.lora_dropout, config.use_dora, weights)
         updates = adapters.updates(name)
         for stored, module in modules.items():
             first, second = (f"{PREFIX}{stored}.lora_{factor}.weight" for factor in "AB")
@@ -151,7 +157,7 @@ def load_adapter(
                 magnitudes = {site.path: updates[site.path].lora_magnitude for site in module.sites}
                 key = f"{PREFIX}{stored}.lora_{MAGNITUDE}"
                 module.row_of(key, magnitudes, transposed=False).read(tensors.get(key))
-        for row, key in head_rows:
+        for row, key in (*rows, *head_rows):
             row.read(tensors.get(key))
     return tuple(layers), bool(head_rows)
 

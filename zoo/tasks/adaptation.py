@@ -15,7 +15,7 @@ import numpy as np
 
 from layers.keras_internals import sublayers
 from zoo.backbones.adapter_targets import choose_layers
-from zoo.backbones.adapters import DEFAULT_TARGETS, LoraReport, size_of
+from zoo.backbones.adapters import DEFAULT_TARGETS, LoraReport, is_factor, size_of
 from zoo.backbones.backbone import Backbone, quick_collection, require_quantization_mode
 from zoo.distribution.layouts import require_whole_weights
 from zoo.distribution.replicas import scope_of
@@ -25,6 +25,7 @@ from zoo.storage import fetch
 from zoo.storage.deferred import shapes_only
 from zoo.storage.hub import PREFIX as HUB
 from zoo.tasks.adapter_options import options_for_head, take_options, write_adapter_options
+from zoo.tasks.freezing import weights_of_parts
 
 QUANTIZED_LAYERS = (keras.layers.Dense, keras.layers.Embedding)
 # the tasks of each backbone, and the models around these, as long as both are used
@@ -126,6 +127,7 @@ class Adaptation:
         targets: str | Sequence[str] = DEFAULT_TARGETS,
         blocks: Sequence[int] | None = None,
         dora: bool = False,
+        modules_to_save: Sequence[str] = (),
         name: str = "default",
     ) -> LoraReport:
         """Adds low-rank updates (LoRA) to layers of the backbone. From then on only these and the head are trained.
@@ -143,14 +145,18 @@ class Adaptation:
                 all.
             dora: Whether the updates also learn the norm of each column of the kernels (DoRA). The kernels may be
                 quantized to int8, not to int4.
+            modules_to_save: Parts of the backbone whose own weights train too, and which `save_adapter` writes whole,
+                as in PEFT: "token_embedding", "final_norm", "block_0/attention_norm" and so on, see `freeze`. They are
+                replaced, so that these updates can be merged, but neither deactivated nor removed. The head trains, and
+                is written, in any case.
             name: Name of the updates.
 
         Returns:
             A `LoraReport`: paths, trainable and total number of weights. It prints as one line.
 
         Raises:
-            ValueError: If a target matches no layer, a number is out of range, the name is in use, or `dora` meets
-                kernels in int4.
+            ValueError: If a target matches no layer, a part is unknown, quantized, or has updates, a number is out of
+                range, the name is in use, or `dora` meets kernels in int4.
 
         Example:
 
@@ -164,8 +170,9 @@ class Adaptation:
         require_count(rank, "rank")
         adapters = self._task.backbone.adapters
         paths = choose_layers(dict(adapters.candidates()), targets, blocks)
+        weights = self._weights_to_save(modules_to_save)
         with scope_of(self._task):
-            adapters.add(name, {path: (rank, alpha) for path in paths}, dropout, dora)
+            adapters.add(name, {path: (rank, alpha) for path in paths}, dropout, dora, weights)
         self.renew_training()
         return self._report(paths, rank, dora)
 
@@ -327,6 +334,22 @@ class Adaptation:
         self.mode, self.quantized_head = mode, head
         self.renew_training()
         return QuantizationReport(mode, layers, before, sum(_bytes(variable) for variable in self._task.weights))
+
+    def _weights_to_save(self, parts: Sequence[str]) -> list[str]:
+        """Paths of the weights of some parts of the backbone."""
+        if isinstance(parts, str):
+            raise ValueError(f"modules_to_save must be names of parts of the backbone, got {parts!r}.")
+        backbone = self._task.backbone
+        own, start = {id(weight) for weight in backbone.weights}, len(backbone.path) + 1
+        paths: dict[str, None] = {}
+        for part, weights in weights_of_parts(self._task, parts).items():
+            inside = [weight for weight in weights if id(weight) in own and not is_factor(weight)]
+            if not inside:
+                raise ValueError(
+                    f"modules_to_save must be parts of the backbone, got {part!r}: the head trains anyway."
+                )
+            paths |= dict.fromkeys(weight.path[start:] for weight in inside)
+        return list(paths)
 
     def _report(self, paths: tuple[str, ...], rank: int, dora: bool) -> LoraReport:
         return LoraReport(

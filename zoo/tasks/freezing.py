@@ -56,13 +56,9 @@ def freeze(task: Any, parts: Sequence[str]) -> FreezeReport:
     """
     if isinstance(parts, str) or not parts:
         raise ValueError(f"parts must be names of parts of the model, got {parts!r}.")
-    places = [(place_of(task, variable).split("/"), variable) for variable in task.weights]
     trainable = {id(variable) for variable in task.trainable_weights}
     frozen: dict[int, Any] = {}
-    for part in parts:
-        found = [variable for place, variable in places if _is_in(place, part)]
-        if not found:
-            raise ValueError(_unknown(part, places))
+    for part, found in weights_of_parts(task, parts).items():
         if not any(id(variable) in trainable for variable in found):
             raise ValueError(f"parts must have weights that train, got {part!r}, which has none.")
         frozen |= {id(variable): variable for variable in found}
@@ -77,6 +73,24 @@ def freeze(task: Any, parts: Sequence[str]) -> FreezeReport:
         sum(size_of(variable) for variable in task.trainable_weights),
         sum(size_of(variable) for variable in task.weights),
     )
+
+
+def weights_of_parts(task: Any, parts: Sequence[str]) -> dict[str, list[Any]]:
+    """Returns the weights of some parts of a task.
+
+    Args:
+        task: The task.
+        parts: Their names, see `freeze`.
+
+    Raises:
+        ValueError: If a part is unknown.
+    """
+    places = [(place_of(task, variable).split("/"), variable) for variable in task.weights]
+    weights = {part: [variable for place, variable in places if _is_in(place, part)] for part in parts}
+    for part, found in weights.items():
+        if not found:
+            raise ValueError(_unknown(part, places))
+    return weights
 
 
 def _is_in(place: list[str], part: str) -> bool:

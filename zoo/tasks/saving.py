@@ -146,13 +146,14 @@ def read_adapters(values: Any, where: str) -> dict[str, dict[str, Any]]:
         ValueError: If a value is of another type. The message names it.
     """
     kinds = {"layers": dict[str, list[int | float]], "dropout": float, "active": bool, "trainable": bool}
+    # files of earlier versions do not have these
+    later = {"dora": bool, "weights": list[str]}
     require_type(values, dict[str, dict[str, Any]], where)
     for name, adapter in values.items():
-        # files of earlier versions have no DoRA
-        if kinds.keys() - adapter.keys() or adapter.keys() - kinds.keys() - {"dora"}:
+        if kinds.keys() - adapter.keys() or adapter.keys() - kinds.keys() - later.keys():
             raise ValueError(f"{where}.{name} must have the keys {list(kinds)}, got {shorten(list(adapter))}.")
-        for key, kind in {**kinds, **({"dora": bool} if "dora" in adapter else {})}.items():
-            require_type(adapter[key], kind, f"{where}.{name}.{key}")
+        for key, value in adapter.items():
+            require_type(value, {**kinds, **later}[key], f"{where}.{name}.{key}")
         for path, of in adapter["layers"].items():
             if len(of) != 2:
                 raise ValueError(f"{where}.{name}.layers.{path} must be rank and alpha, got {shorten(of)}.")

@@ -39,6 +39,10 @@ class LoraConfig:
     dora: bool = setting(
         False, "The updates also learn the norm of each column of the kernels (DoRA, Liu et al. 2024)."
     )
+    modules_to_save: list[str] = setting(
+        [],
+        "Parts of the backbone whose own weights train too: token_embedding, final_norm, block_0/attention_norm, ...",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +104,7 @@ def check_model(config: Any) -> None:
     elif model.preset is not None:
         check_architecture(model.preset, model.choices)
     if lora.rank is None:
-        for name in ("alpha", "dropout", "targets", "blocks", "dora"):
+        for name in ("alpha", "dropout", "targets", "blocks", "dora", "modules_to_save"):
             if f"model.lora.{name}" in changed:
                 default, value = changed[f"model.lora.{name}"]
                 raise ConfigError(
@@ -271,6 +275,7 @@ def adapt(task: zoo.Task, model: ModelConfig) -> None:
                     targets=lora.targets,
                     blocks=lora.blocks,
                     dora=lora.dora,
+                    modules_to_save=lora.modules_to_save,
                 )
             )
     if model.freeze:

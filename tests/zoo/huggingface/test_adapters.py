@@ -22,12 +22,15 @@ TASKS = {
     "bart": zoo.Seq2SeqLM,
     "bert_classifier": zoo.TextClassifier,
     "bert_question_answerer": zoo.QuestionAnswerer,
+    "bert_token_classifier": zoo.TokenClassifier,
     "gpt2": zoo.CausalLM,
     "gpt2_scaled": zoo.CausalLM,
     "gpt_neox": zoo.CausalLM,
     "gpt_neox_sequential": zoo.CausalLM,
     "llama": zoo.CausalLM,
     "llama_biases": zoo.CausalLM,
+    "llama_classifier": zoo.TextClassifier,
+    "mistral": zoo.CausalLM,
     "mixtral": zoo.CausalLM,
     "nomic_bert_token_classifier": zoo.TokenClassifier,
     "phi3": zoo.CausalLM,
@@ -104,7 +107,16 @@ def test_outputs_of_the_library_and_back(case, reference, golden, expected, tmp_
         np.testing.assert_allclose(ours[name], tensor, rtol=1e-6, err_msg=name)
     config = json.loads((tmp_path / "adapter" / CONFIG).read_text())
     assert config["base_model_name_or_path"] == "owner/name"
-    task.remove_adapters("first")
+    if task.backbone.adapters["first"].weights:
+        with pytest.raises(ValueError, match="'first' cannot be removed: it replaces . weights of the model, such as"):
+            task.remove_adapters("first")
+        with pytest.raises(ValueError, match="'first' cannot be deactivated: it replaces . weights"):
+            task.activate_adapters()
+        task.merge_lora()
+        check(task, inputs, expected(case))
+        task = load_task(TASKS[case], reference / case)
+    else:
+        task.remove_adapters("first")
     if not config["modules_to_save"]:
         np.testing.assert_array_equal(logits_of(task, inputs), before)
     task.load_adapter(tmp_path / "adapter")
@@ -358,6 +370,13 @@ def test_the_revision_of_the_model(monkeypatch):
         ("llama", {"alpha_pattern": {"(": 2}}, r"alpha_pattern must have regular expressions, got '\('"),
         ("llama", {"target_modules": ["q_proj"]}, "target_modules must name .*, which has an update"),
         ("llama", {"target_modules": ["q_proj", "v_proj", "down_proj", "lm_head", "up_proj"]}, "which has no update"),
+        ("mistral", {"modules_to_save": ["lm_head"]}, "embed_tokens.weight is a weight of the model itself"),
+        ("mistral", {"modules_to_save": ["embed_tokens"]}, "lm_head.weight is a weight of the model itself"),
+        (
+            "mistral",
+            {"modules_to_save": ["embed_tokens", "lm_head", "norm"]},
+            "norm.weight is missing: modules_to_save",
+        ),
     ],
 )
 def test_refused_configurations(llama, changed, case, changes, message):
@@ -418,7 +437,7 @@ def assign_gradients(task, inputs):
         variable.assign(tf.convert_to_tensor(gradient))
 
 
-@pytest.mark.parametrize("case", ["llama_biases"])
+@pytest.mark.parametrize("case", ["llama_biases", "mistral", "llama_classifier", "bert_token_classifier"])
 def test_gradients_of_the_library(case, reference, golden, tmp_path):
     inputs, _ = golden(case)
     task = load_task(TASKS[case], reference / case)
@@ -432,3 +451,50 @@ def test_gradients_of_the_library(case, reference, golden, tmp_path):
     assert set(ours) == set(theirs)
     for name, gradient in theirs.items():
         np.testing.assert_allclose(ours[name], gradient, rtol=1e-3, atol=1e-4 * np.abs(gradient).max(), err_msg=name)
+
+
+def test_tied_tables_are_saved_twice(reference, golden, tmp_path):
+    """PEFT unties modules that it saves: the output projection has the same values there only if it is in the file."""
+    inputs, _ = golden("qwen2")
+    task = load_task(zoo.CausalLM, reference / "qwen2")
+    task.enable_lora(2, modules_to_save=["token_embedding", "final_norm"])
+    table, scale = (weight for weight in task.trainable_weights if "lora" not in weight.path)
+    table.assign(table + np.random.default_rng(0).normal(size=table.shape))
+    scale.assign(2 * scale)
+    assert task.save_adapter(tmp_path / "adapter") == "qwen2"
+    config = json.loads((tmp_path / "adapter" / CONFIG).read_text())
+    # "norm" would mean those of the layers too
+    assert config["modules_to_save"] == ["embed_tokens", "lm_head", "model.norm"]
+    tensors = tensors_of(tmp_path / "adapter")
+    np.testing.assert_array_equal(tensors["base_model.model.lm_head.weight"], table)
+    loaded = load_task(zoo.CausalLM, reference / "qwen2")
+    loaded.load_adapter(tmp_path / "adapter")
+    np.testing.assert_array_equal(logits_of(loaded, inputs), logits_of(task, inputs))
+    assert len(loaded.trainable_weights) == len(task.trainable_weights)
+    for change in (tensors.pop, lambda name: tensors.update({name: np.zeros_like(table)})):
+        change("base_model.model.lm_head.weight")
+        save_file(tensors, tmp_path / "adapter" / WEIGHTS)
+        with pytest.raises(
+            ValueError, match="lm_head.weight must be in the file with the values of embed_tokens.weight"
+        ):
+            load_task(zoo.CausalLM, reference / "qwen2").load_adapter(tmp_path / "adapter")
+
+
+@pytest.mark.parametrize(("case", "kind"), [("t5", zoo.Seq2SeqLM), ("bert_masked_lm", zoo.MaskedLM)])
+def test_tied_tables_that_peft_would_untie(case, kind, reference, tmp_path):
+    task = load_task(kind, reference / case)
+    task.enable_lora(2, modules_to_save=["token_embedding"])
+    with pytest.raises(ValueError, match="embed.* which is tied to other modules: PEFT|shared.* tied to other modules"):
+        task.save_adapter(tmp_path / "adapter", model_type=case.partition("_")[0])
+
+
+def test_modules_of_models_of_no_family(make_task, texts, tmp_path):
+    norm = zoo.NormConfig("rms", "post")
+    task = make_task(zoo.TextClassifier, labels=2, config={"norm": norm}, pooling="max")
+    task.save_to_preset(tmp_path / "base")
+    task.enable_lora(2, modules_to_save=["block_0/attention_norm", "down"])
+    for weight in task.backbone.trainable_weights:
+        weight.assign(weight + np.random.default_rng(0).normal(size=weight.shape))
+    assert task.save_adapter(tmp_path / "adapter", base_model=str(tmp_path / "base")) is None
+    loaded = zoo.TextClassifier.from_preset(tmp_path / "adapter")
+    np.testing.assert_allclose(loaded.predict(texts[:4]), task.predict(texts[:4]), rtol=1e-5)

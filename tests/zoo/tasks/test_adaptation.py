@@ -380,6 +380,60 @@ def test_presets_of_earlier_versions_have_no_magnitudes(make_task, texts, tmp_pa
         TextClassifier.from_preset(tmp_path / "preset")
 
 
+def test_modules_to_save_train_beside_updates(make_task, texts, tmp_path):
+    model = make_task(TextClassifier, labels=2, head_dropout=0.0)
+    before = values(model)
+    model.enable_lora(2, targets="query", modules_to_save=["token_embedding", "block_0/attention_norm", "down"])
+    assert len([weight for weight in model.backbone.trainable_weights if "lora" not in weight.path]) == 1 + 2 + 2
+    model.compile(keras.optimizers.Adam(0.05), run_eagerly=True)
+    model.fit(texts[:16], [0, 1] * 8, batch_size=8, verbose=0)
+    after = values(model)
+    changed = {path.split("/", 1)[1] for path in before if not np.array_equal(before[path], after[path])}
+    inside = ("token_embedding", "attention_norm", "/down/")
+    assert changed - {"projection/kernel", "projection/bias"} == {
+        path.split("/", 1)[1] for path in before if any(part in path for part in inside)
+    }
+    adapted = model.predict(texts[:4])
+    model.save_to_preset(tmp_path / "preset")
+    model.save(tmp_path / "model.keras")
+    for loaded in (TextClassifier.from_preset(tmp_path / "preset"), keras.models.load_model(tmp_path / "model.keras")):
+        assert _paths(loaded.trainable_weights) == _paths(model.trainable_weights)
+        np.testing.assert_allclose(loaded.predict(texts[:4]), adapted, rtol=1e-3, atol=1e-5)
+    with pytest.raises(ValueError, match="embeddings trains as part of an adapter, got int8: call merge_lora.. first"):
+        model.quantize("int8")
+    model.enable_lora(2, targets="query", name="other")
+    assert not any("embedding" in weight.path for weight in model.trainable_weights)
+    model.activate_adapters("default", "other", trainable=["default"])
+    assert any("embedding" in weight.path for weight in model.trainable_weights)
+    model.freeze("token_embedding")
+    model.activate_adapters("default", "other", trainable=["default"])
+    assert not any("embedding" in weight.path for weight in model.trainable_weights)
+    model.merge_lora()
+    assert len(model.backbone.adapters) == 0
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ("final_norm", "modules_to_save must be names of parts of the backbone, got 'final_norm'"),
+        (["token_embeding"], "Did you mean 'token_embedding'"),
+        (["head"], "modules_to_save must be parts of the backbone, got 'head': the head trains anyway"),
+        (["query"], "weights must not be of layers that have low-rank updates, got .*query/kernel"),
+        (["block_0/attention_norm"], "weights must not be those of another adapter, got .*, of 'first'"),
+    ],
+)
+def test_modules_that_cannot_be_saved(make_task, parts, message):
+    model = make_task(TextClassifier, labels=2)
+    model.enable_lora(2, targets="value", modules_to_save=["block_0/attention_norm"], name="first")
+    with pytest.raises(ValueError, match=message):
+        model.enable_lora(2, targets="query", modules_to_save=parts)
+    assert list(model.backbone.adapters) == ["first"]
+    quantized = make_task(TextClassifier, labels=2)
+    quantized.quantize("int8")
+    with pytest.raises(ValueError, match="weights must not be quantized to be trained, got .*embeddings in int8"):
+        quantized.enable_lora(2, modules_to_save=["token_embedding"])
+
+
 def test_magnitudes_and_what_else_is_done_to_the_weights(make_task, texts, tmp_path):
     model = make_task(TextClassifier, labels=2, head_dropout=0.0)
     model.enable_lora(2, targets="query", dora=True)
