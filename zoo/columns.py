@@ -20,7 +20,12 @@ def is_table(values: Any) -> bool:
     Args:
         values: Anything that a user may pass.
     """
-    return bool(column_names(values))
+    # a DataFrame may have no columns at all
+    return _is_frame(values) or bool(column_names(values))
+
+
+def _is_frame(values: Any) -> bool:
+    return hasattr(values, "iloc") and hasattr(values, "columns")
 
 
 def column_names(values: Any) -> list[str]:
@@ -29,7 +34,7 @@ def column_names(values: Any) -> list[str]:
     Args:
         values: Anything that a user may pass.
     """
-    if hasattr(values, "iloc") and hasattr(values, "columns"):
+    if _is_frame(values):
         return [str(name) for name in values.columns]
     return [str(name) for name in getattr(values, "column_names", None) or ()]
 

@@ -292,6 +292,10 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         tf = import_tensorflow()
         import tensorflow_text
 
+        # the operation takes no row without tokens, as words have whose bytes are all dropped
+        lengths = ids.row_lengths()
+        texts, words, lengths = (tf.boolean_mask(part, lengths > 0) for part in (texts, words, lengths))
+        ids = tf.RaggedTensor.from_row_lengths(ids.values, lengths, validate=False)
         starts, ends = to_bytes_of_text(words, ids, *to_characters(words, ids, starts, ends))
         _, mapping = tensorflow_text.normalize_utf8_with_offsets_map(texts, self._choices["normalization"])
         ragged = (ids.with_values(tf.cast(part, tf.int64)) for part in (starts, ends))

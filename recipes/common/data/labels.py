@@ -69,7 +69,8 @@ def read_number(value: Any) -> float:
 class Labels:
     """Reads the labels of rows, and sees to it that each label is written in one way.
 
-    `1`, `1.0`, `1e0` and `true` are one label: where the first row has one of them, another one is an error.
+    `1`, `1.0`, `1e0` and `true` are one label, and so is `café`, composed (NFC) or not: where the first row has one of
+    them, another one is an error.
 
     Example:
 
@@ -130,4 +131,5 @@ def _same(label: str) -> str:
     number = Decimal(digits) if _NUMBER.fullmatch(digits) else None
     if number is not None and number == number.to_integral_value():
         return str(int(number))
-    return _BOOLEANS.get(label.casefold(), label)
+    # composed or not, a letter with an accent looks the same
+    return _BOOLEANS.get(label.casefold(), unicodedata.normalize("NFC", label))

@@ -139,6 +139,8 @@ def test_tables_name_their_columns(tasks):
     ):
         with pytest.raises(TypeError, match=r"x must be .*pass one of the columns \['text'\]"):
             tasks["classifier"].predict(table)
+    with pytest.raises(TypeError, match=r"x must be texts .*, got DataFrame"):
+        tasks["classifier"].predict(pytest.importorskip("pandas").DataFrame(index=range(3)))
 
 
 def test_one_mirrored_device(make_task):

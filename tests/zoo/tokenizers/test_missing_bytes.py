@@ -105,6 +105,16 @@ def test_positions_are_those_in_the_text(byte_level):
         assert covered == piece or "\ufffd" in piece and covered in "\u00e9\u00fc"
 
 
+def test_words_whose_bytes_are_all_dropped_have_no_positions(byte_level):
+    vocabulary, merges = without(byte_level, RARE)
+    ours = ByteLevelBPETokenizer(vocabulary, merges, missing_bytes="drop", normalization="NFC")
+    texts = ["the \x01", "\x02", "", "\x01\n the"]
+    ids, starts, ends = (part.to_list() for part in ours.tokenize_with_offsets(texts))
+    assert ids == ours.tokenize(texts).to_list()
+    assert ids[1:3] == [[], []]
+    assert (starts[0][0], ends[3][-1]) == (0, len(texts[3]))
+
+
 def test_choices_are_checked(byte_level):
     vocabulary, merges = without(byte_level, RARE)
     with pytest.raises(ValueError, match="256 bytes, got none for 19 .* missing_bytes"):

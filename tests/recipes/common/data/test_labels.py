@@ -35,6 +35,9 @@ def write(path, *fields):
         ("a.csv", ("-1", "-1.0")),
         ("a.csv", ("20", "2E1")),
         ("a.csv", ("0", "-0")),
+        # composed and not composed, which look the same
+        ("a.csv", ("caf\u00e9", "cafe\u0301")),
+        ("a.jsonl", ('"\\u1112\\u1161\\u11ab"', '"\\ud55c"')),
     ],
 )
 def test_two_writings_of_one_label_are_an_error_with_both_places(tmp_path, name, fields):
