@@ -28,7 +28,7 @@ from zoo.storage.user_warnings import warn_user
 # the files that the library has for a model and its tokenizer, without pickled weights; "?" stands for a character
 OWN_FILES = (
     *(CONFIG_FILE, "generation_config.json", "model.safetensors", "model-?????-of-?????.safetensors"),
-    *("model.safetensors.index.json", "adapter_config.json", "adapter_model.safetensors", "README.md"),
+    *("model.safetensors.index.json", "adapter_config.json", "adapter_model.safetensors"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("chat_template.jinja", "vocab.txt", "vocab.json", "merges.txt", "source.spm", "target.spm", "spm.model"),
     *("tokenizer.model", "spiece.model", "sentencepiece.model", "sentencepiece.bpe.model"),

@@ -24,7 +24,7 @@ CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.weights.h5"
 # the files that the library has for a model and its preprocessor
 OWN_FILES = (
     *(CONFIG_FILE, WEIGHTS_FILE, "metadata.json", "task.json", "task.weights.h5", "preprocessor.json"),
-    *("tokenizer.json", "README.md", "assets/tokenizer/vocabulary.*", "assets/tokenizer/merges.txt"),
+    *("tokenizer.json", "assets/tokenizer/vocabulary.*", "assets/tokenizer/merges.txt"),
 )
 # arguments of every layer of Keras
 _OF_KERAS = ("name", "trainable", "dtype")

@@ -41,8 +41,8 @@ def replace_folder(
     restores it. If there are several writers, the last one wins. If several processes train together, only the first
     one writes; what the others write is discarded.
 
-    The working directory, mounted directories, and those that hold files of others are not renamed: their files are
-    replaced one by one. A kill meanwhile leaves a mixture of old and new files.
+    The working directory, mounted and linked directories, and those that hold files of others are not renamed: their
+    files are replaced one by one. A kill meanwhile leaves a mixture of old and new files.
 
     Args:
         directory: The directory to write.
@@ -72,7 +72,9 @@ def replace_folder(
         if not _is_free(directory, may_replace) and _identity(directory) == found:
             raise FileExistsError(f"{directory} exists and is no {what}: it will not be overwritten.")
     own = tuple(own)
-    stays = directory.is_dir() and (os.path.ismount(directory) or _is_working_directory(directory))
+    stays = directory.is_dir() and (
+        directory.is_symlink() or os.path.ismount(directory) or _is_working_directory(directory)
+    )
     home = directory if stays else directory.parent
     home.mkdir(parents=True, exist_ok=True)
     remove_incomplete(home, directory.name)
@@ -81,7 +83,7 @@ def replace_folder(
         new.mkdir()
         yield new
         synchronize_all(new)
-        if stays or _others(directory, own):
+        if stays or _others(directory, own) - _files(new):
             _refill(new, directory, place, own)
         else:
             _exchange(new, directory, place)

@@ -123,6 +123,25 @@ def test_what_is_in_the_folder_of_a_training_state_stays(tmp_path):
     }
 
 
+def test_a_card_of_somebody_else_stays(tmp_path, classifier):
+    def save():
+        zoo.huggingface.write_backbone(classifier.backbone, tmp_path / "model", model_type="bert")
+
+    save()
+    (tmp_path / "model" / "README.md").write_text("mine")
+    save()
+    assert (tmp_path / "model" / "README.md").read_text() == "mine"
+
+
+def test_a_link_to_a_folder_stays(tmp_path):
+    save_export(tmp_path / "disk", ["serve", "generate"])
+    (tmp_path / "model").symlink_to(tmp_path / "disk")
+    save_export(tmp_path / "model", ["serve"])
+    assert (tmp_path / "model").is_symlink()
+    assert (tmp_path / "disk" / "serve.onnx").exists() and not (tmp_path / "disk" / "generate.onnx").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"disk", "model"}
+
+
 def test_a_file_in_the_way_of_a_folder(tmp_path):
     save_export(tmp_path / "model")
     for path in (tmp_path / "model" / "variables").iterdir():
