@@ -182,7 +182,7 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
             return zip(texts, decoded(served.serve(texts)), task.generate(texts, **options), strict=True)
 
-        export = options if config.export else None
+        export = options | {"sampler": config.sampler} if config.export else None
         return finish(run, "language_model", task, results, started, export=export, trial=trial, examples=texts)
 
 

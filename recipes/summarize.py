@@ -150,7 +150,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
             return zip(shown, decoded(served.serve(shown)), task.generate(shown, **options), strict=True)
 
         ending = {
-            "export": options if config.export else None,
+            "export": options | {"sampler": config.sampler} if config.export else None,
             "trial": trial,
             "examples": shown,
             "test_is_validation": test == validation,

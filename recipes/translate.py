@@ -217,7 +217,10 @@ def main(config: TranslateConfig) -> dict[str, Any]:
         def trial(served: Any) -> Iterable[tuple[str, str, str]]:
             return zip(shown, decoded(served.serve(shown)), model.generate(shown, sampler=sampler), strict=True)
 
-        options = {"export": {"sampler": sampler} if config.export else None, "test_is_validation": test == validation}
+        options = {
+            "export": {"sampler": config.sampler} if config.export else None,
+            "test_is_validation": test == validation,
+        }
         return finish(run, "translate", model, results, started, trial=trial, examples=shown, **options)
 
 

@@ -211,13 +211,6 @@ def test_wrong_values_are_one_line_before_anything_is_read(tmp_path, options, me
     assert not (tmp_path / "run").exists()
 
 
-def test_export_is_refused_before_the_training_without_tensorflow(tmp_path, monkeypatch):
-    monkeypatch.setattr("keras.backend.backend", lambda: "jax")
-    config = parse(translate.TranslateConfig, ["--run_folder", str(tmp_path / "run")])
-    with pytest.raises(ConfigError, match="export must be false with the backend jax"):
-        translate.main(config)
-
-
 @pytest.mark.usefixtures("eagerly")
 def test_a_loss_that_is_no_number_is_one_line(sums):
     options = ["--training.learning_rate", "1e30", "--training.warmup_steps", "1", "--export", "false"]

@@ -117,11 +117,6 @@ def prepare(config: Any) -> None:
         ConfigError: If a value is out of range, or does not go together with another.
     """
     training = config.training
-    if config.export and keras.backend.backend() != "tensorflow":
-        raise ConfigError(
-            f"export must be false with the backend {keras.backend.backend()}: the saved model can be exported "
-            "with the backend tensorflow afterwards (python -m recipes.export)"
-        )
     # the rest of a run may be where no SavedModel can be
     check_place(config.run_folder, "run_folder", saved_model=config.export)
     # before anything is computed: processes that train together find each other first

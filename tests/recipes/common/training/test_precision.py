@@ -3,12 +3,13 @@
 import keras
 import pytest
 
+from layers.devices import has_accelerator
 from recipes.common.training.precision import advise_policy, describe_step, multiplies_bfloat16
 
 WITH, WITHOUT = (f"processor: 0\nflags\t\t: fpu avx2 {flag}\nbugs:\n" for flag in ("avx512_bf16", "avx512f"))
 
 
-@pytest.mark.skipif(bool(keras.distribution.list_devices("gpu")), reason="the processor does not count here")
+@pytest.mark.skipif(has_accelerator(), reason="the processor does not count here")
 def test_who_is_advised():
     assert multiplies_bfloat16(WITH) and not multiplies_bfloat16(WITHOUT)
     assert "mixed_bfloat16" in advise_policy(128, WITH)
