@@ -123,6 +123,8 @@ def make_saved() -> None:
             "ids": tokenizer(ODD)["input_ids"],
             "plain": tokenizer(ODD, add_special_tokens=False)["input_ids"],
         }
+        if name == "xlm_roberta":
+            golden["offsets"] = tokenizer(ODD, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
         (folder / "golden.json").write_text(json.dumps(golden) + "\n")
 
 

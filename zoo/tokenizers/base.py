@@ -174,7 +174,9 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
 
         Bytes that are not valid UTF-8 count as the characters by which Python's `decode("utf-8", "replace")` replaces
         them. A token may come from a part of a character (byte-level BPE, byte tokens); its positions then span the
-        whole character. Positions of a token of byte-level BPE include the space that belongs to it.
+        whole character. Positions of a token of byte-level BPE include the space that belongs to it. Those of
+        SentencePiece do not where its steps split words ("words"): a space alone has the position of the character
+        behind it.
 
         Args:
             texts: As for `tokenize`.

@@ -266,7 +266,18 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         tokens = self._tokenize_prepended(changed, begins, with_offsets)
         if not with_offsets:
             return tokens
-        return Tokens(tokens.ids, *characters.origins(tokens.ids, tokens.starts, tokens.ends))
+        starts, ends = tokens.starts, tokens.ends
+        if "words" in self._step_names:
+            # the space of a token is put before a word, and is not that of the text: it counts as the word's first
+            # character, as in the Transformers library
+            points = characters.points
+            rows = tf.repeat(points.row_starts(), tokens.ids.row_lengths())
+            last = tf.maximum(tf.size(points.values, out_type=tf.int64) - 1, 0)
+            found = tf.gather(points.values, tf.minimum(rows + tf.cast(starts, tf.int64), last))
+            has_space = tf.gather(tf.constant(self._begins_with_space), tokens.ids.values) & (found == ord(" "))
+            starts += tf.cast(has_space, starts.dtype)
+            ends = tf.maximum(ends, starts + 1)
+        return Tokens(tokens.ids, *characters.origins(tokens.ids, starts, ends))
 
     def _tokenize_prepended(self, parts: tf.Tensor, begins: tf.Tensor, with_offsets: bool) -> Tokens:
         if self.prepend_scheme is None:

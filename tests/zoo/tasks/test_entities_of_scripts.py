@@ -16,16 +16,14 @@ REFERENCE = Path(__file__).parents[2] / "reference" / "token_classification"
 STRATEGIES = ("none", "simple", "first", "average", "max")
 
 
-@pytest.fixture(scope="module", params=["bert", "roberta"])
+@pytest.fixture(scope="module", params=["bert", "roberta", "xlm-roberta"])
 def tagger(request):
     return TokenClassifier.from_preset(REFERENCE / request.param)
 
 
 @pytest.fixture(scope="module")
-def golden(tagger, request):
-    name = request.node.callspec.params["tagger"] if hasattr(request.node, "callspec") else None
-    name = name or ("roberta" if tagger.preprocessor.tokenizer.continues_word is None else "bert")
-    return json.loads((REFERENCE / name / "golden.json").read_text("utf-8"))
+def golden(tagger):
+    return json.loads((REFERENCE / tagger.backbone.origin.model_type / "golden.json").read_text("utf-8"))
 
 
 def test_strategies_give_what_the_pipeline_gives(tagger, golden):
