@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import zoo
+from recipes.command.printing import print_result
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.application import OUTPUT, Application, ApplyTask, apply_shard
 from recipes.common.corpus.engines import run_all
@@ -149,7 +150,9 @@ def main(config: ApplyConfig) -> dict[str, Any]:
         zoo.storage.write_text_atomically(index_path, json.dumps(index, indent=1))
         tidy(folder)
     seconds = time.monotonic() - started
-    print(f"{folder}: {index['records']:,} records, {index['records'] / seconds:,.1f} a second; lines {bad.report()}")
+    print_result(
+        f"{folder}: {index['records']:,} records, {index['records'] / seconds:,.1f} a second; lines {bad.report()}"
+    )
     return index
 
 

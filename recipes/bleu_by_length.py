@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import zoo
+from recipes.command.printing import print_result
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.evaluation.translation_metrics import Tokenization, bleu, bleu_tokenization, check_tokenization
@@ -68,7 +69,7 @@ def main(config: BleuByLengthConfig) -> dict[str, Any]:
         lines.append(f"| {name} | {' | '.join(_cell(row.get(key)) for key in rows)} |")
     table = "\n".join(lines) + "\n"
     zoo.storage.write_text_atomically(folder / "bleu_by_length.md", table)
-    print(table)
+    print_result(table)
     places = [*config.bounds, config.bounds[-1] + 1]
     steps = FinalSteps(folder)
     steps.attempt(

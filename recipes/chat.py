@@ -118,4 +118,4 @@ def turn(task: zoo.CausalLM, messages: Messages, options: dict[str, Any]) -> Mes
 
 
 if __name__ == "__main__":
-    run_recipe(main, ChatConfig, "chat")
+    run_recipe(main, ChatConfig, "chat", prints_results=True)

@@ -22,6 +22,7 @@ import keras
 import tqdm
 
 import zoo
+from recipes.command.printing import print_result
 from recipes.common.config import parse, run_recipe, setting
 from recipes.common.config_sources import read_yaml
 from recipes.common.data.account import require_same_files
@@ -218,7 +219,7 @@ def report(
     zoo.storage.write_text_atomically(folder / "comparison.json", json.dumps(rows, indent=2) + "\n")
     if metrics:
         steps.attempt("pictures", draw, choices, list(ended), rows, folder)
-    print(f"\n{text}\n{folder}: table.md, table.csv, runs.csv, comparison.json, comparison.png, curves.png")
+    print_result(f"\n{text}\n{folder}: table.md, table.csv, runs.csv, comparison.json, comparison.png, curves.png")
     return rows
 
 

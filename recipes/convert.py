@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import zoo
-from recipes.common.config import run_recipe, setting
+from recipes.common.config import SWITCHES, run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
 from recipes.common.saved_models import TASKS, load_task
 
@@ -88,10 +88,12 @@ def with_names(words: Sequence[str]) -> list[str]:
     >>> with_names(["models/bert", "exported", "--format", "transformers"])
     ['--source', 'models/bert', '--target', 'exported', '--format', 'transformers']
     """
+    switches = [word for word in words if word in SWITCHES]
+    words = [word for word in words if word not in SWITCHES]
     if len(words) > 1 and not any(word.startswith("--") for word in words[:2]):
-        return ["--source", words[0], "--target", *words[1:]]
-    return list(words)
+        words = ["--source", words[0], "--target", *words[1:]]
+    return switches + words
 
 
 if __name__ == "__main__":
-    run_recipe(main, ConvertConfig, "convert", with_names(sys.argv[1:]))
+    run_recipe(main, ConvertConfig, "convert", with_names(sys.argv[1:]), prints_results=True)

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 
 import zoo
+from recipes.command.printing import print_result
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, errors_of
 from recipes.common.final_steps import FinalSteps
@@ -94,11 +95,11 @@ def main(config: CopyConfig) -> dict[str, Any]:
         title="Copying and reversing",
     )
     shown = [n for n in lengths if n % 5 == 0 or n == lengths[-1]]
-    print(f"| right to the last symbol, % | {' | '.join(f'{n} symbols' for n in shown)} |")
-    print("| --- " * (len(shown) + 1) + "|")
+    print_result(f"| right to the last symbol, % | {' | '.join(f'{n} symbols' for n in shown)} |")
+    print_result("| --- " * (len(shown) + 1) + "|")
     for task, models in shares.items():
         for name, row in models.items():
-            print(f"| {task}, {name} | {' | '.join(f'{100 * row[n]:.1f}' for n in shown)} |")
+            print_result(f"| {task}, {name} | {' | '.join(f'{100 * row[n]:.1f}' for n in shown)} |")
     steps.raise_failed()
     return shares
 

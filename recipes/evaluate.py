@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import zoo
 from recipes import distill
+from recipes.command.printing import print_result
 from recipes.common.charts import plot_intervals
 from recipes.common.config import parse, run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
@@ -268,7 +269,7 @@ def score(
         title, path = "Scores with 95 % intervals over the test rows", folder / "comparison.png"
         steps.attempt("comparison.png", plot_intervals, panels, path, title)
     print(f"{folder}: results.json, table.md, predictions.jsonl ({len(rows)} rows)")
-    print(json.dumps(results["models"], indent=2))
+    print_result(json.dumps(results["models"], indent=2))
     steps.raise_failed()
     return results
 

@@ -85,4 +85,4 @@ def main(config: ExportConfig) -> Path:
 
 
 if __name__ == "__main__":
-    run_recipe(main, ExportConfig, "export")
+    run_recipe(main, ExportConfig, "export", prints_results=True)

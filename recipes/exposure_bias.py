@@ -21,6 +21,7 @@ import numpy as np
 
 import zoo
 from recipes import translate
+from recipes.command.printing import print_result
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import TextPair, open_part
 from recipes.common.data.parallel_text import PARALLEL, read_pairs
@@ -92,7 +93,7 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     zoo.storage.write_text_atomically(folder / "exposure_bias.json", json.dumps(reports, indent=2) + "\n")
     zoo.storage.write_text_atomically(folder / "exposure_bias.md", table)
     steps.attempt("exposure_bias.png", draw, reports, folder / "exposure_bias.png")
-    print(table)
+    print_result(table)
     steps.raise_failed()
     return reports
 

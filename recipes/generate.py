@@ -124,4 +124,4 @@ def tagged(task: zoo.TokenClassifier, texts: list[str], options: dict[str, Any])
 
 
 if __name__ == "__main__":
-    run_recipe(main, GenerateConfig, "generate")
+    run_recipe(main, GenerateConfig, "generate", prints_results=True)

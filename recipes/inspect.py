@@ -65,4 +65,4 @@ def main(config: InspectConfig) -> Path:
 
 
 if __name__ == "__main__":
-    run_recipe(main, InspectConfig, "inspect")
+    run_recipe(main, InspectConfig, "inspect", prints_results=True)

@@ -239,4 +239,4 @@ def _gigabytes(size: float) -> str:
 
 
 if __name__ == "__main__":
-    run_recipe(main, PlanConfig, "plan")
+    run_recipe(main, PlanConfig, "plan", prints_results=True)

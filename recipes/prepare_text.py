@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import zoo
 from recipes.command.extras import import_extra
+from recipes.command.printing import print_result
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus import duplicates, stages
 from recipes.common.corpus.engines import run_all
@@ -236,7 +237,7 @@ def prepare(
                     shutil.copyfileobj(part, whole)
     zoo.storage.write_text_atomically(folder / INDEX_FILE, json.dumps(index, indent=1))
     tidy(folder)
-    print(report(index, bad_lines(config, read)))
+    print_result(report(index, bad_lines(config, read)))
     return index
 
 

@@ -41,4 +41,4 @@ def main(config: PresetsConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_recipe(main, PresetsConfig, "presets")
+    run_recipe(main, PresetsConfig, "presets", prints_results=True)

@@ -97,4 +97,4 @@ def main(config: ServeConfig) -> None:
 
 
 if __name__ == "__main__":
-    run_recipe(main, ServeConfig, "serve")
+    run_recipe(main, ServeConfig, "serve", prints_results=True)

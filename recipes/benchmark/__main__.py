@@ -41,7 +41,7 @@ def main() -> None:
         raise SystemExit(2 if wanted else 0)
     name = sys.argv[1]
     module = importlib.import_module(f"recipes.benchmark.{name}")
-    run_recipe(module.main, module.Config, f"benchmark {name}", sys.argv[2:])
+    run_recipe(module.main, module.Config, f"benchmark {name}", sys.argv[2:], prints_results=True)
 
 
 def _complete() -> None:

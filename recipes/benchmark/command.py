@@ -38,7 +38,7 @@ def main(config: Config) -> dict[str, dict[str, float]]:
     check_output_file(config.output)
     results = {}
     print("| command | seconds | processor seconds |\n| --- | --- | --- |")
-    for words in tqdm(_WORDS):
+    for words in tqdm(_WORDS, disable=None):
         turns = [_turn(words.split()) for _ in range(config.rounds)]
         seconds, used = (statistics.median(each) for each in zip(*turns, strict=True))
         results[words] = {"seconds": seconds, "processor_seconds": used}

@@ -79,7 +79,7 @@ def main(config: Config) -> dict[str, Any]:
     if len(missing) == len(pythons):
         raise ConfigError(f"libraries: none of {', '.join(pythons)} is installed")
     results: dict[str, Any] = {"missing": missing, "works": {}}
-    for name in tqdm(config.works, desc="works"):
+    for name in tqdm(config.works, desc="works", disable=None):
         present = {library: pythons[library] for library in config.libraries if library not in missing}
         results["works"][name] = compare(WORKS[name], present, rounds=config.rounds, seconds=config.seconds)
         print(table({name: results["works"][name]}))

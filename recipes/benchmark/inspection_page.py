@@ -74,7 +74,7 @@ def main(config: Config) -> dict[str, Any]:
         with playwright.sync_playwright() as play, play.chromium.launch(executable_path=browser_path) as browser:
             page = browser.new_page()
             page.goto(page_file.as_uri())
-            for view in tqdm(_VIEWS):
+            for view in tqdm(_VIEWS, disable=None):
                 page.get_by_role("radio", name=view).check()
                 for name in ("Layer", "Head"):
                     slider = page.get_by_role("slider", name=name)

@@ -53,7 +53,7 @@ def main(config: Config) -> dict[str, Any]:
         raise ConfigError(f"libraries must be among {', '.join(LIBRARIES)}, got {unknown}")
     results: dict[str, Any] = {}
     print("| start | library | seconds | processor seconds |\n| --- | --- | --- | --- |")
-    for name, (work, calls) in tqdm(_STARTS.items()):
+    for name, (work, calls) in tqdm(_STARTS.items(), disable=None):
         turns: dict[str, list[Any]] = {library: [] for library in config.libraries}
         for _ in range(config.rounds):
             for library, taken in turns.items():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -90,13 +92,16 @@ class _LazyModule(ModuleType):
             if spec.name not in _RUNNING and ModuleType.__getattribute__(self, "__class__") is _LazyModule:
                 _RUNNING.add(spec.name)
                 try:
-                    spec.loader.exec_module(self)
+                    with around_imports():
+                        spec.loader.exec_module(self)
                     self.__class__ = ModuleType
                 finally:
                     _RUNNING.discard(spec.name)
         return ModuleType.__getattribute__(self, name)
 
 
+# the context in which modules that have waited are run
+around_imports: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 _LOCK = threading.RLock()
 # names of modules whose code is being run
 _RUNNING: set[str] = set()

@@ -6,8 +6,9 @@ import io
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 # seconds between two attempts
 _PAUSE = 0.01
@@ -54,6 +55,75 @@ def lasting_output() -> Iterator[None]:
             with contextlib.suppress(OSError):
                 print(f"The output could not be written as a whole: {error.strerror}", file=sys.stderr, flush=True)
         raise SystemExit(1)
+
+
+@contextlib.contextmanager
+def quiet_output() -> Iterator[None]:
+    """A context in which printing drops all but what `print_result` prints.
+
+    Example:
+
+    >>> with quiet_output():
+    ...     print("epoch 1 of 3")
+    ...     print_result("accuracy 0.9")
+    accuracy 0.9
+    """
+    quiet = _Quiet(sys.stdout)
+    sys.stdout = quiet
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        # a process that is not the first of several has another one
+        if sys.stdout is quiet:
+            sys.stdout = quiet.results
+
+
+def print_result(*values: object) -> None:
+    """Prints a result of a recipe, also where `quiet_output` drops all else.
+
+    Args:
+        *values: As for `print`.
+
+    Example:
+
+    >>> print_result("accuracy", 0.9)
+    accuracy 0.9
+    """
+    print(*values, file=getattr(sys.stdout, "results", sys.stdout))
+
+
+def is_quiet() -> bool:
+    """Returns whether `quiet_output` drops what is printed."""
+    return isinstance(sys.stdout, _Quiet)
+
+
+def progress() -> Literal["auto", 2]:
+    """Returns what `verbose` of Keras is: a bar that is drawn again and again on a terminal, else a line per epoch.
+
+    Keras's bar has colours, so that there is none where the environment variable `NO_COLOR` is set.
+
+    Reference:
+        https://no-color.org
+    """
+    return "auto" if sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR") else 2
+
+
+class _Quiet(io.TextIOBase):
+    """Takes what is printed and drops it; `results` is the stream in whose place it is."""
+
+    def __init__(self, results: Any) -> None:
+        self.results = results
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self.results.fileno()
+
+    def write(self, text: str) -> int:
+        return len(text)
 
 
 class _Lasting(io.RawIOBase):

@@ -7,12 +7,15 @@ from typing import NoReturn
 from recipes.command.lists import configs
 
 
-def complete(keys: Mapping[str, Sequence[str] | None], first: str | None = None) -> NoReturn:
+def complete(
+    keys: Mapping[str, Sequence[str] | None], first: str | None = None, switches: Iterable[str] = ()
+) -> NoReturn:
     """Prints the possible next words for a shell that uses the variables of argcomplete, and ends the process.
 
     Args:
         keys: Dotted key to the words that are offered for its values; None for paths.
         first: The key that the words before all keys belong to; None where there may be none.
+        switches: Words that begin with dashes and take no value.
 
     Example:
 
@@ -28,6 +31,8 @@ def complete(keys: Mapping[str, Sequence[str] | None], first: str | None = None)
     files = FilesCompleter(("yaml", "yml"))
     config = parser.add_argument("--config", action="append")
     config.completer = lambda prefix, **context: [*configs(), *files(prefix, **context)]
+    for switch in switches:
+        parser.add_argument(switch, action="store_true")
     for key, words in keys.items():
         arguments = [parser.add_argument(f"--{key}", nargs="+")]
         if key == first:

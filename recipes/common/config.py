@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import dataclasses
 import logging
@@ -23,7 +24,8 @@ import jsonargparse
 import zoo
 from recipes.command.extras import MissingExtraError
 from recipes.command.lists import config_path, configs, presets
-from recipes.command.printing import lasting_output
+from recipes.command.native_log import leave_out_native_log
+from recipes.command.printing import lasting_output, quiet_output
 from recipes.common.completion import complete
 from recipes.common.config_sources import dump_yaml, read_word, read_yaml, split_words
 from recipes.common.errors import ConfigError, RecipeError, nearest, shown, type_in_words
@@ -31,13 +33,23 @@ from recipes.common.errors import ConfigError, RecipeError, nearest, shown, type
 Config = TypeVar("Config")
 # how a recipe is called, in its help and in its messages
 PROGRAM = ContextVar("program", default="python -m recipes.{}")
+# words that are no keys
+SWITCHES = {
+    "--print_config": "Print the config, with the keys that are given, as YAML that --config takes, and do no more.",
+    "--quiet": "Print errors and results alone.",
+}
 _REQUIRED = dataclasses.MISSING
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @lasting_output()
 def run_recipe(
-    main: Callable[[Config], object], config_class: type[Config], name: str, arguments: Sequence[str] | None = None
+    main: Callable[[Config], object],
+    config_class: type[Config],
+    name: str,
+    arguments: Sequence[str] | None = None,
+    *,
+    prints_results: bool = False,
 ) -> None:
     """Calls a recipe with the config of a command line, and prints an error or an interruption as one message.
 
@@ -46,6 +58,7 @@ def run_recipe(
         config_class: See `parse`.
         name: Name of the recipe, as in `python -m recipes.<name>`.
         arguments: Words of the command line; None means those of this process.
+        prints_results: Whether all that the recipe prints is its result, which `--quiet` leaves.
 
     Raises:
         SystemExit: With its `status` after a `RecipeError`, whose message goes to stderr, 130 after Ctrl-C, 0 after
@@ -57,10 +70,16 @@ def run_recipe(
     if "_ARGCOMPLETE" in os.environ:
         keys = list(_keys(config_class))
         first = next((key.name for key in keys if key.words == "first"), None)
-        complete({key.name: _offered(key) for key in keys}, first)
+        complete({key.name: _offered(key) for key in keys}, first, SWITCHES)
+    leave_out_native_log()
     logging.getLogger("tensorflow").addFilter(_is_no_retracing)
     try:
-        main(parse(config_class, words, prog=program))
+        config = parse(config_class, [word for word in words if word not in SWITCHES], prog=program)
+        if "--print_config" in words:
+            print(_as_yaml(config), end="")
+            return
+        with quiet_output() if "--quiet" in words and not prints_results else contextlib.nullcontext():
+            main(config)
     except (RecipeError, MissingExtraError) as error:
         print(f"{speaker}: error: {error}", file=sys.stderr)
         status = getattr(error, "status", 2)
@@ -256,6 +275,14 @@ def save(config: Any, path: str | os.PathLike) -> None:
         path: File to write.
     """
     zoo.storage.write_text_atomically(path, dump_yaml(dataclasses.asdict(config)))
+
+
+def _as_yaml(config: Any) -> str:
+    """The text that `--config` reads as the same config."""
+    rest = next((key.name for key in _keys(type(config)) if key.words == "rest"), None)
+    if rest is not None:
+        raise ConfigError(f"--print_config must be given to the recipe itself: --config is one of the keys of {rest}")
+    return dump_yaml(dataclasses.asdict(config))
 
 
 def differences(old: Any, new: Any, *, harmless: bool = True) -> dict[str, tuple[Any, Any]]:
@@ -478,6 +505,8 @@ def _help(keys: Sequence[_Key], prog: str | None) -> str:
     summary = next(key.group for key in keys if "." not in key.name)
     parser = jsonargparse.ArgumentParser(prog=prog, usage=usage, description=summary)
     parser.add_argument("--config", metavar="FILE.yaml", default=argparse.SUPPRESS, help="The keys below override it.")
+    for switch, text in SWITCHES.items():
+        parser.add_argument(switch, action="store_true", default=argparse.SUPPRESS, help=text)
     groups: dict[str, Any] = {"": parser}
     for key in keys:
         name = key.name.rpartition(".")[0]

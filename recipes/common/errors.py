@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from recipes.command.printing import is_quiet
+
 OnError = Literal["raise", "skip"]
 
 # origins of bad lines that are listed, and characters of a value that are shown
@@ -81,6 +83,8 @@ def warnings_of(key: str) -> Iterator[None]:
         yield
     for each in found:
         if issubclass(each.category, UserWarning):
+            if is_quiet():
+                continue
             print(f"{key}: {' '.join(str(each.message).split())}", file=sys.stderr)
         else:
             warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 import zoo
+from recipes.command.printing import print_result
 from recipes.common.export_process import export_with_tensorflow
 from recipes.common.inspection_page import PAGE, write_inspection
 from recipes.common.report import REPORT, write_report
@@ -96,7 +97,7 @@ def finish(
     if steps.failed:
         results["failed"] = list(steps.failed)
     write_results()
-    print(json.dumps(results, indent=2))
+    print_result(json.dumps(results, indent=2))
     steps.raise_failed()
     return results
 

@@ -67,7 +67,8 @@ def run_all(runs: Sequence[Any], processes: int, on_end: Callable[[Any], None] =
     active: list[tuple[Any, subprocess.Popen]] = []
     ended: list[Any] = []
     before = sum(run.steps_done() for run in runs)
-    options = {"total": sum(run.steps for run in runs), "initial": before, "unit": "epoch", "disable": not runs}
+    options = {"total": sum(run.steps for run in runs), "initial": before, "unit": "epoch"}
+    options["disable"] = None if runs else True  # None: no bar where nobody sees it
     # epochs of several runs end at once: the estimate is by the mean of all
     options |= {"smoothing": 0, "mininterval": 2}
     with terminated_as_interrupted(), tqdm.tqdm(**options) as bar:

@@ -42,7 +42,7 @@ def run_all(function: Callable[[Any], Any], tasks: Sequence[Any], engine: str, p
         calls = ((number, function(task)) for number, task in enumerate(tasks))
     else:
         calls = _in_processes(function, tasks, min(processes, len(tasks)))
-    with terminated_as_interrupted(), tqdm.tqdm(total=len(tasks), desc=label, disable=not tasks) as bar:
+    with terminated_as_interrupted(), tqdm.tqdm(total=len(tasks), desc=label, disable=None if tasks else True) as bar:
         for number, result in calls:
             results[number] = result
             bar.update()

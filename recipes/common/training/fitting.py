@@ -14,6 +14,7 @@ from typing import Any, Literal
 import keras
 
 import zoo
+from recipes.command.printing import progress
 from recipes.common.config import setting
 from recipes.common.data.data_sets import check_file_keys
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of, shown
@@ -284,6 +285,7 @@ def train(
             validation_data=validation,
             epochs=config.epochs,
             initial_epoch=state.initial_epoch,
+            verbose=progress(),
             shuffle=False,  # the order of an epoch is made by the batches themselves
             callbacks=[zoo.training.StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
         )
