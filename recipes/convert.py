@@ -1,7 +1,7 @@
 """Converts a saved model between the files of this project, of Transformers and of KerasHub.
 
 python -m recipes.convert path/to/bert-base-uncased models/bert
-python -m recipes.convert models/bert exported --format transformers
+python -m recipes.convert models/bert exported --format transformers --dtype bfloat16
 python -m recipes.convert models/bert hf://me/bert
 """
 
@@ -35,6 +35,10 @@ class ConvertConfig:
         "updates apart from the weights, the others merge them. null: transformers for a source of "
         "this project, or else zoo.",
     )
+    dtype: Literal["float32", "bfloat16", "float16"] | None = setting(
+        None,
+        "Dtype of the weights in files of Transformers. null: that of the source's files, or else of its weights.",
+    )
     task: str | None = setting(
         None, f"One of {', '.join(TASKS)}; null for the kind that the source says.", offers=TASKS
     )
@@ -55,14 +59,18 @@ def main(config: ConvertConfig) -> Path | str:
     task = load_task(config.source, config.task)
     is_ours = isinstance(zoo.storage.find_reader(config.source)[0], zoo.tasks.saved.SavedReader)
     form = config.format or ("transformers" if is_ours else "zoo")
+    if config.dtype is not None and form != "transformers":
+        raise ConfigError(
+            f"dtype must be null with the format {form!r}, whose weights are as they are, got {config.dtype!r}"
+        )
     with errors_of("target"):
         if config.target.startswith("hf://"):
             if form == "keras_hub":
                 raise ConfigError("format must not be 'keras_hub' for a model of the hub, got 'keras_hub'")
-            target = task.push(config.target, format=_PUSHED[form])
+            target = task.push(config.target, format=_PUSHED[form], dtype=config.dtype)
             kind = {"transformers": "Transformers", "adapter": "PEFT"}.get(form, "this project")
         elif form == "transformers":
-            kind = f"Transformers, model_type {task.save_to_huggingface(target)}"
+            kind = f"Transformers, model_type {task.save_to_huggingface(target, dtype=config.dtype)}"
         elif form == "adapter":
             active = task.backbone.adapters.active
             if len(active) != 1:

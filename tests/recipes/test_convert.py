@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import safetensors
 
 import zoo
 from recipes import convert, generate
@@ -70,6 +71,20 @@ def test_adapters(tiny_llama, tmp_path, capsys):
         run(tmp_path / "preset", tmp_path / "none", "--format", "adapter")
 
 
+def test_dtypes(tiny_llama, tmp_path):
+    """As asked, or as they came: through the files of this project too."""
+    tiny_llama.save_to_preset(tmp_path / "preset")
+    run(tmp_path / "preset", tmp_path / "half", "--dtype", "bfloat16")
+    run(tmp_path / "half", tmp_path / "ours")
+    run(tmp_path / "ours", tmp_path / "again")
+    run(tmp_path / "ours", tmp_path / "float32", "--dtype", "float32")
+    for name, expected in (("half", "BF16"), ("again", "BF16"), ("float32", "F32")):
+        with safetensors.safe_open(tmp_path / name / "model.safetensors", "np") as file:
+            assert {file.get_slice(key).get_dtype() for key in file.keys()} == {expected}
+    with pytest.raises(ConfigError, match="dtype must be null with the format 'zoo', whose weights .* got 'float16'"):
+        run(tmp_path / "half", tmp_path / "none", "--dtype", "float16")
+
+
 def test_refusals(tiny_llama, tmp_path):
     tiny_llama.save_to_preset(tmp_path / "preset")
     with pytest.raises(ConfigError, match="target must be another folder than the source"):
@@ -81,9 +96,13 @@ def test_refusals(tiny_llama, tmp_path):
 
 
 def test_to_the_hub(tiny_llama, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(type(tiny_llama), "push", lambda self, address, format: f"{address}@{format}")
+    monkeypatch.setattr(
+        type(tiny_llama), "push", lambda self, address, format, dtype: f"{address}@{format}{dtype or ''}"
+    )
     tiny_llama.save_to_preset(tmp_path / "preset")
     assert run(tmp_path / "preset", "hf://me/model") == "hf://me/model@huggingface"
+    words = ("--dtype", "float16")
+    assert run(tmp_path / "preset", "hf://me/model", *words) == "hf://me/model@huggingfacefloat16"
     assert run(tmp_path / "preset", "hf://me/model", "--format", "zoo") == "hf://me/model@preset"
     assert (
         "hf://me/model@preset: a CausalLM of 2,416 parameters, in the files of this project" in capsys.readouterr().out

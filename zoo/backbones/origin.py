@@ -15,6 +15,7 @@ class Origin:
         is_base_model: Whether it was a model without a head.
         task: The task whose head was read; None for none.
         left_out: Beginnings of the names of weights that the class of the files had beside this head.
+        similarity: By what the Sentence Transformers library compares vectors of the model; None for its default.
     """
 
     model_type: str
@@ -23,6 +24,7 @@ class Origin:
     is_base_model: bool = False
     task: str | None = None
     left_out: tuple[str, ...] = ()
+    similarity: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the arguments, for files."""

@@ -9,6 +9,7 @@ from zoo.huggingface.sentence_modules import (
     LENGTH_FILE,
     MODEL_FILE,
     MODULES_FILE,
+    read_model_settings,
     read_modules,
     write_json,
     write_modules,
@@ -45,6 +46,7 @@ _ACTIVATIONS = {
     "silu": "torch.nn.modules.activation.SiLU",
     "sigmoid": "torch.nn.modules.activation.Sigmoid",
 }
+_SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 # keys of modules after pooling that say which vectors they read and write
 _PLACES = ("module_input_name", "module_output_name")
 _PLACE = "sentence_embedding"
@@ -108,6 +110,21 @@ def _read_prompts(path: Path) -> dict[str, Any]:
     if default is not None and default not in prompts:
         raise ValueError(f"{path}: default_prompt_name must be one of the prompts, got {quote(default)}.")
     return {"prompts": prompts, "default_prompt": default}
+
+
+def read_similarity(directory: Path) -> str | None:
+    """Returns by what the library compares the vectors of a model; None where its files do not say it.
+
+    Args:
+        directory: The directory.
+
+    Raises:
+        ValueError: If it is none of the ways that the library has.
+    """
+    name = read_model_settings(directory).get("similarity_fn_name")
+    key = f"{directory / MODEL_FILE}: similarity_fn_name"
+    require(name in (None, *_SIMILARITIES), key, name, f"one of {_SIMILARITIES}")
+    return name
 
 
 def _read_length(directory: Path, longest: int | None, tokenizer: Any) -> dict[str, Any]:
@@ -231,7 +248,7 @@ def write_sentence_options(directory: Path, task: Any, dtype: str) -> None:
     settings = {
         "prompts": options["prompts"],
         "default_prompt_name": options["default_prompt"],
-        "similarity_fn_name": "cosine",
+        "similarity_fn_name": (None if task.backbone.origin is None else task.backbone.origin.similarity) or "cosine",
     }
     names = ["Transformer", "Pooling", *["Dense"] * len(task.projections), *["Normalize"] * options["normalize"]]
     length = options["sequence_length"] if task.tokenizer is None else None

@@ -13,7 +13,7 @@ from zoo.huggingface.cross_encoder import write_cross_encoder
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.generation import GENERATION_FILE, read_generation, read_settings, write_generation
 from zoo.huggingface.left_out import check_options
-from zoo.huggingface.sentence import assign_projections, read_sentence_options, write_sentence_options
+from zoo.huggingface.sentence import assign_projections, read_sentence_options, read_similarity, write_sentence_options
 from zoo.huggingface.writing import write_backbone
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import naming, require_type
@@ -63,6 +63,7 @@ def load_task(
         longest = None if "sequence_length" in given else backbone.config.max_length
         of_files = read_sentence_options(Path(directory), longest, tokenizer, prompts="prompts" not in given)
         options = {**options, **of_files}
+        backbone.origin = dataclasses.replace(backbone.origin, similarity=read_similarity(Path(directory)))
     has_start = backbone.config.architecture == "encoder_decoder"
     if tokenizer is not None and has_start:
         options = {**options, **_start_of_decoding(tokenizer, Path(directory))}

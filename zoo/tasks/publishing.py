@@ -23,6 +23,7 @@ def push_task(
     private: bool | None,
     license: str | None,
     base_model: str | None,
+    dtype: str | None,
     message: str,
 ) -> str:
     """Pushes a task to a model repository of the hub, see `Task.push`.
@@ -32,17 +33,21 @@ def push_task(
         address: `owner/name`, or `owner/name@revision` for a branch.
         format: One of `FORMATS`.
         private, message: See `zoo.storage.push`.
-        license, base_model: See `zoo.huggingface.save_task`.
+        license, base_model, dtype: See `zoo.huggingface.save_task`.
     """
     if format not in FORMATS:
         raise ValueError(f"format must be one of {FORMATS}, got {format!r}.")
+    if dtype is not None and format != "huggingface":
+        raise ValueError(
+            f"dtype must be None with format={format!r}, which has the weights as they are, got {dtype!r}."
+        )
     address = checked_address(address)
     name = address.removeprefix(PREFIX).partition("@")[0]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
         # what cannot be written, or not be read, never gets on its way
         if format == "huggingface":
-            save_huggingface_task(task, folder, name=name, license=license, base_model=base_model)
+            save_huggingface_task(task, folder, name=name, license=license, base_model=base_model, dtype=dtype)
             read_config(folder)
         elif format == "adapter":
             active = task.backbone.adapters.active

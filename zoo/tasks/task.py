@@ -327,6 +327,7 @@ class Task(InspectableModel):
         private: bool | None = None,
         license: str | None = None,
         base_model: str | None = None,
+        dtype: str | None = None,
         message: str = "Upload model",
     ) -> str:
         """Uploads the model to the Hugging Face Hub with a model card: everything in one commit, or nothing.
@@ -339,13 +340,14 @@ class Task(InspectableModel):
             private: Whether a new repository is private; None for the default of the owner's account.
             license: Identifier of the licence, such as "apache-2.0".
             base_model: Name on the hub of the model that this one was made from.
+            dtype: Dtype of the weights of the format "huggingface", see `save_to_huggingface`.
             message: First line of the commit message.
 
         Returns:
             `hf://owner/name@commit`, an address for `from_preset`.
 
         Raises:
-            ValueError: If the format is unknown, or cannot express the model.
+            ValueError: If the format is unknown, cannot express the model, or has no choice of a dtype.
             HubError: If the upload fails.
 
         Example:
@@ -360,6 +362,7 @@ class Task(InspectableModel):
             private=private,
             license=license,
             base_model=base_model,
+            dtype=dtype,
             message=message,
         )
 

@@ -283,8 +283,16 @@ def test_sentence_models(copy, golden, tmp_path):
     vectors = (expected["hidden"] * mask).sum(1) / mask.sum(1)
     vectors = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     np.testing.assert_allclose(ops.convert_to_numpy(task(inputs)), vectors, **TOLERANCE)
-    huggingface.save_task(task, tmp_path / "saved", model_type="bert")
-    assert huggingface.load_task(TextEmbedder, tmp_path / "saved").options() == task.options()
+    task.save_to_preset(tmp_path / "preset")
+    for each in (task, TextEmbedder.from_preset(tmp_path / "preset")):
+        huggingface.save_task(each, tmp_path / "saved", model_type="bert")
+        assert huggingface.load_task(TextEmbedder, tmp_path / "saved").options() == task.options()
+        settings = json.loads((tmp_path / "saved" / "config_sentence_transformers.json").read_text())
+        assert settings["similarity_fn_name"] == "dot"
+    (folder / "config_sentence_transformers.json").write_text(json.dumps({**prompts, "similarity_fn_name": "angle"}))
+    with pytest.raises(ValueError, match="json: similarity_fn_name must be one of .*'cosine', .* got 'angle'"):
+        huggingface.load_task(TextEmbedder, folder)
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     with pytest.raises(ValueError, match="width must be None to be written as a sentence model, got 4: .*truncate_dim"):
         huggingface.save_task(huggingface.load_task(TextEmbedder, folder, width=4), tmp_path / "cut")
     (folder / "config_sentence_transformers.json").write_text(json.dumps({**prompts, "default_prompt_name": "x"}))

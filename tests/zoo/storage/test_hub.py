@@ -198,6 +198,10 @@ def test_models_are_put_there(classifier, monkeypatch, tmp_path):
     )
     assert header.base_model == "owner/base"
     assert "zoo.TextClassifier.from_preset('hf://owner/model')" in card and "model='owner/model'" in card
+    classifier.push("hf://owner/model", dtype="bfloat16")
+    assert json.loads((pushed / "config.json").read_text())["dtype"] == "bfloat16"
+    with pytest.raises(ValueError, match="dtype must be None with format='preset', which .* got 'float16'"):
+        classifier.push("hf://owner/model", format="preset", dtype="float16")
     classifier.push("hf://owner/model", format="preset")
     same_weights(zoo.Task.from_preset(pushed), classifier)
     assert huggingface_hub.ModelCard.load(pushed / "README.md").data.library_name == "keras"

@@ -48,11 +48,9 @@ def test_tokens_around_a_text_are_a_fact(case, tmp_path):
 
 
 def test_offsets_of_a_space_that_is_put_before_a_word():
-    """The space of a token, or a token of it alone, is not that of the text: it counts as the word's first character."""
+    """The space of a token, or a token of it alone, is not that of the text: it is the word's first character."""
     golden = golden_of("xlm_roberta")
     ids, *places = load_huggingface(REFERENCE / "xlm_roberta").tokenize_with_offsets(golden["texts"])
     assert ids.to_list() == golden["plain"]
-    offsets = [
-        [[*each] for each in zip(*row, strict=True)] for row in zip(*(part.to_list() for part in places), strict=True)
-    ]
-    assert offsets == golden["offsets"]
+    rows = zip(*(part.to_list() for part in places), strict=True)
+    assert [[[*each] for each in zip(*row, strict=True)] for row in rows] == golden["offsets"]
