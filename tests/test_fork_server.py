@@ -36,7 +36,9 @@ def owner():
 
 @pytest.fixture
 def address(owner, tmp_path):
-    path = str(tmp_path / "server")
+    folder = tmp_path / ("long" * 30)  # sockets have short addresses
+    folder.mkdir()
+    path = str(folder / "server")
     server = subprocess.Popen([sys.executable, "-c", SERVER, path, str(owner.pid)])
     while not os.path.exists(path):
         assert server.poll() is None
@@ -49,9 +51,11 @@ def address(owner, tmp_path):
 def ask(address, seconds, parts=3):
     """A connection that has sent so many of the parts of a request: its size with the files, half of it, the rest."""
     message = json.dumps({"files": [0], "seconds": seconds}).encode()
+    from forked_python import in_folder
+
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(60)
-    connection.connect(address)
+    in_folder(address, connection.connect)
     if parts > 0:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0]))]
         connection.sendmsg([len(message).to_bytes(4, "big")], rights)

@@ -147,8 +147,10 @@ def serve(address, owner):
 
     Returns in each process that is forked, with what it is asked for.
     """
+    from forked_python import in_folder  # imports what is of Unix
+
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(f"{address}.new")
+    in_folder(f"{address}.new", listener.bind)
     listener.listen(64)
     os.rename(f"{address}.new", address)
     selector = selectors.DefaultSelector()
