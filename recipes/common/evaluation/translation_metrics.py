@@ -49,7 +49,8 @@ def bleu_tokenization(references: Sequence[str], language: str | None = None) ->
 
     Args:
         references: Texts in the language.
-        language: Its two-letter code, perhaps with a region; None if it is not known.
+        language: Its two-letter code, perhaps with a region; None if it is not known. The script decides about languages
+            that are none of those above.
 
     Reference:
         Post 2018, "A Call for Clarity in Reporting BLEU Scores"; the documentation of sacreBLEU.
@@ -59,7 +60,10 @@ def bleu_tokenization(references: Sequence[str], language: str | None = None) ->
     >>> bleu_tokenization(["我住在北京。"]), bleu_tokenization(["Я живу в Москве."])
     ('zh', '13a')
     """
-    code = language_code(language) or _language_by_script("".join(references))
+    code = language_code(language)
+    if code not in _TOKENIZATIONS:
+        # also of languages that are written in several scripts, such as Hakka
+        code = _language_by_script("".join(references))
     tokenization = _TOKENIZATIONS.get(code, "13a")
     return tokenization if _problem(tokenization) is None else "char"
 

@@ -180,6 +180,9 @@ def test_the_tokenization_fits_the_language_or_the_script(monkeypatch):
         assert bleu_tokenization(references) == bleu_tokenization(references, language) == expected, language
     # the language is believed, whatever the text
     assert bleu_tokenization(["Ich wohne in Berlin."], "zh") == "zh"
+    # but Hakka has two scripts, and Mon is not listed
+    assert bleu_tokenization(CHINESE, "hak") == "zh" and bleu_tokenization(["Ngài hiông-ngì"], "hak_Latn") == "13a"
+    assert bleu_tokenization(["\u1006\u1031\u1010\u103a\u1019\u103a"], "mnw") == "char"
     without(monkeypatch)
     for language, expected in (("ja", "ja-mecab"), ("ko", "ko-mecab")):
         monkeypatch.setattr("recipes.common.evaluation.translation_metrics._problem", lambda tokenization: None)
