@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import zoo
+from recipes.command.printing import print_lines_of_json
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.parallel_text import check_language_tokens, language_token
 from recipes.common.data.plain_text import read_plain
@@ -76,10 +77,10 @@ def main(config: GenerateConfig) -> list[dict[str, Any]]:
     with errors_of("options"):
         outputs = apply(task, texts, {"batch_size": config.batch_size, **config.options})
     rows = [{"text": text, "output": output} for text, output in zip(texts, outputs, strict=True)]
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     if config.output is None:
-        print(lines, end="")
+        print_lines_of_json(rows)
     else:
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         with errors_of("output"):
             zoo.storage.write_text_atomically(config.output, lines)
     return rows

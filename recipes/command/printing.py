@@ -1,13 +1,15 @@
 """Output that ends no command: what a console cannot show is escaped, and what nobody takes is dropped."""
 
+import codecs
 import contextlib
 import errno
 import io
+import json
 import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 # seconds between two attempts
@@ -18,9 +20,9 @@ _PAUSE = 0.01
 def lasting_output() -> Iterator[None]:
     r"""A context, or a decorator, in which printing raises no error, whatever library prints.
 
-    A character that the encoding of the output lacks is written as `\u2603`. If the reader has left, or the disk under
-    a log is full, or the program was started without an output, the work goes on, and what could not be written is
-    dropped.
+    A character that the encoding of the output lacks is written as `\u2603`. If it was for the standard output, one
+    sentence on the standard error says so at the end. If the reader has left, or the disk under a log is full, or the
+    program was started without an output, the work goes on, and what could not be written is dropped.
 
     Raises:
         SystemExit: With 1 at the end, if something was dropped from the standard output and nothing else went wrong.
@@ -47,6 +49,14 @@ def lasting_output() -> Iterator[None]:
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()
         sys.stdout, sys.stderr = before
+    if made[0] is not before[0] and _escaping.pop("stdout", False):
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            print(
+                f"Characters that the encoding of the output, {made[0].encoding}, lacks are written as escapes such as "
+                "\\u2603; with the environment variable PYTHONUTF8=1 they are written in UTF-8.",
+                file=sys.stderr,
+                flush=True,
+            )
     error = None if made[0] is before[0] else _raw(made[0]).error
     if stop is not None and error is None:
         raise stop
@@ -94,6 +104,29 @@ def print_result(*values: object) -> None:
     print(*values, file=getattr(sys.stdout, "results", sys.stdout))
 
 
+def print_lines_of_json(rows: Iterable[Any]) -> None:
+    """Prints values as lines of JSON. If the output lacks some of the characters, those beyond ASCII are escaped.
+
+    Args:
+        rows: Values of which JSON can be made.
+
+    Example:
+
+    >>> print_lines_of_json([{"text": "snow"}])
+    {"text": "snow"}
+    """
+    rows = list(rows)
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    try:
+        "\n".join(lines).encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        # Python's own escapes are not those of JSON
+        lines = [json.dumps(row) for row in rows]
+        _escaping["stdout"] = True
+    for line in lines:
+        print_result(line)
+
+
 def is_quiet() -> bool:
     """Returns whether `quiet_output` drops what is printed."""
     return isinstance(sys.stdout, _Quiet)
@@ -108,6 +141,18 @@ def progress() -> Literal["auto", 2]:
         https://no-color.org
     """
     return "auto" if sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR") else 2
+
+
+# whether characters have been escaped
+_escaping: dict[str, bool] = {}
+
+
+def _escape(error: UnicodeError) -> tuple[str | bytes, int]:
+    _escaping["stdout"] = True
+    return codecs.backslashreplace_errors(error)
+
+
+codecs.register_error("recipes.escape", _escape)
 
 
 class _Quiet(io.TextIOBase):
@@ -198,7 +243,7 @@ def _lasting(stream: Any, number: int) -> Any:
     return io.TextIOWrapper(
         lasting if stream.write_through else io.BufferedWriter(lasting),
         encoding=stream.encoding,
-        errors="backslashreplace",
+        errors="recipes.escape" if number == 1 else "backslashreplace",
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

@@ -40,6 +40,8 @@ SWITCHES = {
 }
 _REQUIRED = dataclasses.MISSING
 _SURROGATES = re.compile("[\ud800-\udfff]")
+# bytes of the command line that are no characters in the encoding of the system
+_UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 @lasting_output()
@@ -399,7 +401,10 @@ def _check(key: _Key, value: Any) -> None:
             raise ConfigError(f"{key.name} must be {allowed}, got {shown(value)}")
     for text in _texts(value):
         if "\0" in text or _SURROGATES.search(text):
-            raise ConfigError(f"{key.name} must be text without NUL and half characters, got {shown(value)}")
+            hint = ""
+            if _UNDECODED.search(text) and not sys.flags.utf8_mode:
+                hint = "; with the environment variable PYTHONUTF8=1, Python reads words in UTF-8"
+            raise ConfigError(f"{key.name} must be text without NUL and half characters, got {shown(value)}{hint}")
 
 
 def _find(name: str, keys: Mapping[str, _Key]) -> _Key | None:

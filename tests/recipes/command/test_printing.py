@@ -35,7 +35,9 @@ def test_characters_that_the_console_lacks_are_escaped(encoding, unbuffered, tmp
     variables = {"PYTHONIOENCODING": encoding, "PYTHONUNBUFFERED": unbuffered}
     result = run(["-c", WORK, str(tmp_path / "end")], subprocess.PIPE, **variables)
     assert result.returncode == 0 and (tmp_path / "end").read_text() == "done"
-    for output in (result.stdout, result.stderr):
+    errors, line, sentence = result.stderr[:-1].rpartition(b"\n")
+    assert sentence.startswith(b"Characters that the encoding of the output, ") and b"PYTHONUTF8=1" in sentence
+    for output in (result.stdout, errors + line):
         assert output.startswith(SHOWN[encoding.partition(":")[0]]) and output.endswith(b"a" * 100_000 + b"\n")
 
 
