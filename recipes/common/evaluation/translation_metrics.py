@@ -49,8 +49,8 @@ def bleu_tokenization(references: Sequence[str], language: str | None = None) ->
 
     Args:
         references: Texts in the language.
-        language: Its two-letter code, perhaps with a region; None if it is not known. The script decides about languages
-            that are none of those above.
+        language: Its two-letter code, perhaps with a region; None if it is not known. The script decides about
+            languages that are none of those above.
 
     Reference:
         Post 2018, "A Call for Clarity in Reporting BLEU Scores"; the documentation of sacreBLEU.
