@@ -15,6 +15,7 @@ from zoo.storage.files import (
     SET_ASIDE,
     abandoned,
     absolute,
+    locked,
     places,
     put_back,
     remove,
@@ -84,7 +85,8 @@ def replace_folder(
         yield new
         synchronize_all(new)
         if stays or _others(directory, own) - _files(new):
-            _refill(new, directory, place, own)
+            with locked(directory):  # the files of two writers do not mix
+                _refill(new, directory, place, own)
         else:
             _exchange(new, directory, place)
             synchronize(home)

@@ -1,5 +1,7 @@
 """What writes a folder removes nothing there that it has not written itself."""
 
+import threading
+
 import pytest
 
 pytest.importorskip("tensorflow")
@@ -7,6 +9,7 @@ pytest.importorskip("tensorflow")
 import zoo  # noqa: E402
 from zoo.export.endpoint import Endpoint  # noqa: E402
 from zoo.export.folder import export_folder  # noqa: E402
+from zoo.storage.files import locked  # noqa: E402
 from zoo.training import CheckpointAveraging  # noqa: E402
 from zoo.training.state_folder import StateFolder  # noqa: E402
 
@@ -131,6 +134,18 @@ def test_a_card_of_somebody_else_stays(tmp_path, classifier):
     (tmp_path / "model" / "README.md").write_text("mine")
     save()
     assert (tmp_path / "model" / "README.md").read_text() == "mine"
+
+
+def test_writers_of_a_folder_with_files_of_others_wait_for_each_other(tmp_path):
+    save_export(tmp_path, ["serve", "generate"])
+    (tmp_path / "notes.txt").write_text("mine")
+    with locked(tmp_path):
+        writer = threading.Thread(target=save_export, args=(tmp_path, ["serve"]))
+        writer.start()
+        writer.join(2)
+        assert writer.is_alive() and (tmp_path / "generate.onnx").exists()
+    writer.join()
+    assert not (tmp_path / "generate.onnx").exists()
 
 
 def test_a_link_to_a_folder_stays(tmp_path):
