@@ -9,12 +9,13 @@ import zoo
 from recipes.common.errors import ConfigError, errors_of, shown
 
 
-def check_place(path: str | os.PathLike[str], key: str, *, saved_model: bool = False) -> None:
+def check_place(path: str | os.PathLike[str], key: str, *, saved_model: bool = False, otherwise: str = "") -> None:
     """Checks a path by `zoo.storage.check_path`, before the work whose result it is to hold.
 
     Args:
         path, saved_model: See there.
         key: The key that names it.
+        otherwise: What else one can do if no SavedModel can be loaded from there.
 
     Raises:
         ConfigError: If nothing can be written there, or read again.
@@ -23,10 +24,11 @@ def check_place(path: str | os.PathLike[str], key: str, *, saved_model: bool = F
 
     >>> check_place("models/dates", "output", saved_model=True)
     """
-    try:
-        zoo.storage.check_path(path, key, saved_model=saved_model)
-    except ValueError as error:
-        raise ConfigError(str(error).removesuffix(".")) from error
+    for needed, advice in ((False, ""), (saved_model, otherwise)):
+        try:
+            zoo.storage.check_path(path, key, saved_model=needed)
+        except ValueError as error:
+            raise ConfigError(str(error).removesuffix(".") + advice) from error
 
 
 def check_output_file(path: str, suffix: str = "") -> None:

@@ -106,8 +106,8 @@ class Backbone(keras.Model):
             preset: See `Task.from_preset`.
             load_weights: Whether to load the weights.
             dtype: Dtype policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
-            **choices: Fields of the configuration of a named architecture to replace. For a model with weights, only
-                fields that do not change them: `dropout` and `max_length`.
+            **choices: Fields of the configuration to replace. If weights are loaded, only fields that do not change
+                them: `dropout` and `max_length`.
 
         Raises:
             ValueError: If there is no such model, if it is damaged, or if it is not of this class.

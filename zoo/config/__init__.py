@@ -8,7 +8,7 @@ from zoo.config.names import in_names
 from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
 from zoo.config.position import PositionConfig
 from zoo.config.recurrent import RecurrentConfig
-from zoo.config.replacing import REPLACEABLE, replace_choices, replaceable
+from zoo.config.replacing import REPLACEABLE, override, replace_choices, replaceable
 from zoo.config.size import least_weights, require_weights
 from zoo.config.transformer import TransformerConfig
 
@@ -49,6 +49,7 @@ __all__ = [
     "config_from_dict",
     "in_names",
     "least_weights",
+    "override",
     "replace_choices",
     "replaceable",
     "require_weights",

@@ -77,7 +77,8 @@ def load_backbone(directory: str | os.PathLike[str], *, load_weights: bool = Tru
     Args:
         directory: The directory, with `config.json` and safetensors files.
         load_weights: Whether to load the weights. Without them the safetensors files need not be there.
-        **overrides: Replaced choices that do not change the weights, for example `max_length=4096` or `dropout=0.0`.
+        **overrides: Replaced choices that do not change the weights, for example `max_length=4096` or `dropout=0.0`;
+            any choices where no weights are loaded.
 
     Raises:
         ValueError: If something in the directory is not supported, damaged or does not fit.
@@ -100,7 +101,7 @@ def load_task_parts(
         directory: The directory.
         task: Name of our task.
         load_weights: Whether to load the weights.
-        **overrides: Replaced choices of the configuration that change no weights.
+        **overrides: Replaced choices of the configuration that change no weights, if any are loaded.
 
     Returns:
         The parts. The weights of the head are to be given to the task by `assign`.
@@ -196,7 +197,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
         if not _is_language_model(family, task, values):
             config = _without_projection(config, family, tensors)
         options = head.options(reader)
-        chosen = replace_choices(config, overrides)
+        chosen = replace_choices(config, overrides, load_weights=load_weights)
         with deferred(directory.name):
             with in_names(reader.names):
                 # shapes are compared before anything is allocated; experts may be thousands of tensors
@@ -222,7 +223,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
             backbone.origin = Origin(
                 family.model_type,
                 max(sizes, key=sizes.get, default="float32"),
-                _special_ids(values, config.vocabulary_size),
+                _special_ids(values, chosen.vocabulary_size),
                 is_base_model=task is None and values.get("architectures") == [family.architecture],
                 task=task,
                 left_out=left_out,

@@ -102,7 +102,7 @@ def open_backbone(directory: str | os.PathLike[str], load_weights: bool, overrid
         config = arguments.config()
         if weights is not None:
             require_weights(config, weights.elements, str(weights.path))
-    replaced = replace_choices(config, overrides)
+    replaced = replace_choices(config, overrides, load_weights=load_weights)
     theirs = None
     with deferred(directory.name) as scope:
         with naming(path):

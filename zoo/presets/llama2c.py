@@ -18,6 +18,7 @@ from zoo.config import (
     PositionConfig,
     TransformerConfig,
     in_names,
+    replace_choices,
 )
 from zoo.storage import Reader, naming, register_reader
 from zoo.storage.deferred import deferred
@@ -97,7 +98,7 @@ def load_llama2c(path: str | os.PathLike[str], *, load_weights: bool = True, **o
     Args:
         path: The `.bin` file, of the first version of the format ("legacy").
         load_weights: Whether to load the weights.
-        **overrides: Replaced choices that change no weights: `max_length` and `dropout`.
+        **overrides: Replaced choices that change no weights: `max_length` and `dropout`; any where none are loaded.
 
     Raises:
         ValueError: If the file is of another format, or longer or shorter than its header says.
@@ -120,11 +121,9 @@ def load_llama2c(path: str | os.PathLike[str], *, load_weights: bool = True, **o
         expected = _count_weights(config)
         if expected != size // 4:
             raise ValueError(f"{path} must hold {expected} weights, as its header says, got {size // 4}.")
-        for key in overrides:
-            if key not in _OVERRIDES:
-                raise ValueError(f"Overrides of a model with weights must be among {_OVERRIDES}, got {key!r}.")
+        chosen = replace_choices(config, overrides, load_weights=load_weights)
         with deferred(path.name), in_names({**NAMES, "attention.head_dim": "dim / n_heads"}):
-            backbone = Backbone.from_config(dataclasses.replace(config, **overrides))
+            backbone = Backbone.from_config(chosen)
             if load_weights:
                 start, places = 0, []
                 for part in _parts(backbone, config):
@@ -171,7 +170,8 @@ class Llama2cReader(Reader):
         return "CausalLM"
 
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
-        overrides = {key: choices[key] for key in _OVERRIDES if key in choices}
+        names = _OVERRIDES if load_weights else [field.name for field in dataclasses.fields(TransformerConfig)]
+        overrides = {key: choices[key] for key in names if key in choices}
         given = {key: value for key, value in choices.items() if key not in overrides}
         if "decoder" not in kind.architectures:
             raise ValueError(f"{source} holds a decoder, which has no {kind.__name__}.")

@@ -5,7 +5,7 @@ import difflib
 from typing import Any
 
 from zoo.backbones.backbone import Backbone
-from zoo.config import NormConfig, PositionConfig, TransformerConfig
+from zoo.config import TransformerConfig, override
 from zoo.storage.deferred import shapes_only
 
 _PRESETS: dict[str, "Preset"] = {}
@@ -106,25 +106,7 @@ def preset_config(name: str, /, **overrides: Any) -> TransformerConfig:
     >>> preset_config("transformer_tiny", vocabulary_size=8000).hidden_dim
     128
     """
-    return _override(get_preset(name).config, overrides, "")
-
-
-def _override(config: Any, overrides: dict[str, Any], prefix: str) -> Any:
-    fields = [field.name for field in dataclasses.fields(config)]
-    values = {}
-    if isinstance(config, (NormConfig, PositionConfig)) and isinstance(overrides.get("kind"), str):
-        config = config.of_kind(overrides["kind"])
-    for key, value in overrides.items():
-        if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1)
-            hint = f" Did you mean {prefix + near[0]!r}?" if near else ""
-            raise ValueError(f"A configuration has no {prefix + key!r} to override.{hint} Known: {', '.join(fields)}.")
-        part = getattr(config, key)
-        if dataclasses.is_dataclass(part) and isinstance(value, dict):
-            value = _override(part, value, f"{prefix}{key}.")
-        # files know lists only
-        values[key] = tuple(value) if isinstance(value, list) else value
-    return dataclasses.replace(config, **values)
+    return override(get_preset(name).config, overrides)
 
 
 class PresetTable(dict[str, Preset]):

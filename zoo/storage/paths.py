@@ -38,5 +38,5 @@ def check_path(path: str | os.PathLike[str], name: str, *, saved_model: bool = F
     if saved_model and any(character in part for part in whole.parts[1:] for character in _PATTERN):
         raise ValueError(
             f"{name} must have neither '[' nor a backslash, from the root on: TensorFlow cannot load a SavedModel from "
-            f"there, got {str(whole)!r}."
+            f"there, got {str(whole)!r}. Choose another path."
         )

@@ -139,7 +139,10 @@ def find_reader(preset: str | os.PathLike[str], *, tokenizer: bool = False) -> t
     for reader in _READERS:
         if reader.accepts(path) or (tokenizer and reader.accepts_tokenizer(path)):
             return reader, path
-    hints = "" if path.exists() else "".join(reader.hint(name) for reader in _READERS)
+    if any(reader.accepts_tokenizer(path) for reader in _READERS):
+        hints = " It has a tokenizer alone, without a model: Tokenizer.from_preset() reads it."
+    else:
+        hints = "" if path.exists() else "".join(reader.hint(name) for reader in _READERS)
     # what accepts less than others is asked first, and is rarer
     looked_for = "; ".join(reader.looks_for for reader in reversed(_READERS))
     raise ValueError(f"{_found(name, path)}{hints} It must be {looked_for}.")

@@ -1,11 +1,12 @@
 """Models that `save_to_preset` wrote, and folders of runs, as sources of `from_preset`."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zoo.backbones.backbone import Backbone
 from zoo.backbones.origin import Origin
-from zoo.config import REPLACEABLE, ModelConfig, config_from_dict, replace_choices, require_weights
+from zoo.config import CONFIGURATIONS, REPLACEABLE, ModelConfig, config_from_dict, replace_choices, require_weights
 from zoo.storage import (
     Preset,
     PresetDescription,
@@ -50,13 +51,16 @@ class SavedReader(Reader):
             is_same = saved.of.task is kind
             known = saved.of.parameters if is_same else parameters_of(kind, kind.preprocessor_class)
             # a task of one's own may have arguments of these names
-            replaced = {name: choices[name] for name in choices if name in REPLACEABLE and name not in known}
+            fields = {field.name for config in CONFIGURATIONS.values() for field in dataclasses.fields(config)}
+            names = REPLACEABLE if load_weights else fields
+            replaced = {name: choices[name] for name in choices if name in names and name not in known}
             given = {name: choices[name] for name in choices if name not in replaced}
             others = sorted(set(given) - set(known)) + ["tokenizer"] * (tokenizer is not None)
             if others:
                 raise ValueError(
                     f"A saved model ({source}) brings its own configuration and tokenizer, of which "
-                    f"{' and '.join(REPLACEABLE)} can be replaced; got {others} too."
+                    f"{' and '.join(REPLACEABLE)} can be replaced, and other choices with load_weights=False; got "
+                    f"{others} too."
                 )
             return _from_open_preset(kind, preset, saved, load_weights, given, replaced)
 
@@ -139,11 +143,11 @@ def _from_open_preset(
     description, directory = preset.description, preset.path.parent
     with naming(preset.path):
         config = config_from_dict(description.backbone)
-    longest, config = config.max_length, replace_choices(config, replaced)
-    of, options = saved.of, saved.of.under(given, longest, config.max_length)
     with naming(f"{preset.path}: backbone"):
         # a packed number of "int4" is two weights
         require_weights(config, preset.weights.elements * (2 if saved.mode else 1), preset.weights.path.name)
+    longest, config = config.max_length, replace_choices(config, replaced, load_weights=load_weights)
+    of, options = saved.of, saved.of.under(given, longest, config.max_length)
     if of.task is not task_class and config.architecture not in task_class.architectures:
         raise ValueError(f"{directory} holds a {description.task}, not a {task_class.__name__}.")
     tokenizer = None if preset.tokenizer is None else Tokenizer.from_stored(preset.tokenizer)
@@ -162,7 +166,7 @@ def _from_open_preset(
             f"labels must be names or a number of labels, got none: {directory} holds a {description.task}."
         )
     with deferred(directory.name) as scope:
-        backbone = _backbone(config, description, preset.path)
+        backbone = _backbone(config, description, preset.path, is_same=load_weights or not replaced)
         with naming(f"{preset.path}: options.{ADAPTERS}"):
             needed = backbone.adapters.least_weights(saved.adapters)
             if needed > preset.weights.elements:
@@ -202,11 +206,11 @@ def _from_open_preset(
     return task
 
 
-def _backbone(config: ModelConfig, description: PresetDescription, path: Path) -> Backbone:
-    """The backbone of a saved model, with initial weights."""
+def _backbone(config: ModelConfig, description: PresetDescription, path: Path, is_same: bool) -> Backbone:
+    """The backbone of a saved model, with initial weights; `is_same`: of the same number as those that were saved."""
     with naming(path):
         backbone = Backbone.from_config(config)
-    if backbone.parameter_count() != description.parameter_count:
+    if is_same and backbone.parameter_count() != description.parameter_count:
         raise ValueError(
             f"{path}: parameter_count must be {backbone.parameter_count()}, the number of weights that its backbone "
             f"describes, got {description.parameter_count}: the file was changed."

@@ -259,9 +259,9 @@ class Task(InspectableModel):
             tokenizer: Tokenizer for a named architecture, or in place of the one in files of another library. A model
                 that `save_to_preset` wrote has its own.
             dtype: Dtype policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
-            **choices: Arguments of the task and of its preprocessor, for example `labels=["bad", "good"]`. For a named
-                architecture also fields of its configuration to replace, for example `vocabulary_size=8000`. For a
-                model with weights, only fields that do not change them: `dropout` and `max_length`.
+            **choices: Arguments of the task and of its preprocessor, for example `labels=["bad", "good"]`. Also
+                fields of the configuration to replace, for example `vocabulary_size=8000`. If weights are loaded, only
+                fields that do not change them: `dropout` and `max_length`.
 
         Raises:
             ValueError: If there is no such preset, if it has no weights and `load_weights` is True, or if the task does

@@ -119,7 +119,7 @@ def prepare(config: Any) -> None:
     """
     training = config.training
     # the rest of a run may be where no SavedModel can be
-    check_place(config.run_folder, "run_folder", saved_model=config.export)
+    check_place(config.run_folder, "run_folder", saved_model=config.export, otherwise=", or use --export false")
     # before anything is computed: processes that train together find each other first
     _choose_devices(training)
     check_optimizer(training, type(config)().training)

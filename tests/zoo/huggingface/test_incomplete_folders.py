@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zoo import CausalLM, MaskedLM, Seq2SeqLM, Task, TextClassifier
+from zoo import Backbone, CausalLM, MaskedLM, Seq2SeqLM, Task, TextClassifier
 from zoo.huggingface import load_backbone, read_config
 from zoo.tokenizers import ByteLevelBPETokenizer, Tokenizer
 from zoo.tokenizers.byte_alphabet import byte_characters
@@ -47,6 +47,24 @@ def test_no_weights_are_needed_where_none_are_loaded(copy, case):
         load_backbone(folder)
 
 
+def test_any_choice_is_replaced_where_no_weights_are_loaded(copy, make_task, tmp_path):
+    folder = copy("bert_classifier")
+    choices = {"num_layers": 3, "vocabulary_size": 50, "feed_forward": {"intermediate_dim": 20}}
+    make_task(MaskedLM).save_to_preset(tmp_path / "preset")
+    for source, kind in ((folder, TextClassifier), (tmp_path / "preset", MaskedLM)):
+        with pytest.raises(ValueError, match="load_weights=False"):
+            kind.from_preset(source, **choices)
+        for load in (kind.from_preset, Backbone.from_preset):
+            model = load(source, load_weights=False, **choices)
+            config = getattr(model, "backbone", model).config
+            assert (config.num_layers, config.vocabulary_size, config.feed_forward.intermediate_dim) == (3, 50, 20)
+            assert model.count_params() > 0
+        with pytest.raises(ValueError, match="has no 'num_layer' to override. Did you mean 'num_layers'"):
+            Backbone.from_preset(source, load_weights=False, num_layer=3)
+    (folder / "model.safetensors").unlink()
+    assert load_backbone(folder, load_weights=False, hidden_dim=32).config.hidden_dim == 32
+
+
 def test_tasks_without_tokenizer(copy, golden):
     model = Task.from_preset(copy("llama"))
     assert type(model) is CausalLM and model.tokenizer is None
@@ -72,10 +90,25 @@ def test_a_tokenizer_alone(tmp_path):
     assert Tokenizer.from_preset(tmp_path / "ours").get_config() == tokenizer.get_config()
     # old files
     ByteLevelBPETokenizer(["<s>", *byte_characters()], []).save(tmp_path / "files")
-    with pytest.raises(ValueError, match="is no saved model"):
-        CausalLM.from_preset(tmp_path)
+    for folder in (tmp_path, tmp_path / "ours"):
+        with pytest.raises(
+            ValueError, match="is no saved model.* It has a tokenizer alone, without a model: Tokenizer"
+        ):
+            CausalLM.from_preset(folder)
     with pytest.raises(ValueError, match="is no saved model"):
         Tokenizer.from_preset(tmp_path.parent)
+
+
+def test_a_vocabulary_alone(tmp_path):
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    message = r"got none, as there is no such file.* Write .* or use WordPieceTokenizer.from_file\('.*vocab.txt', low"
+    with pytest.raises(ValueError, match=message):
+        Tokenizer.from_preset(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 5}')
+    with pytest.raises(ValueError, match=r"got none, only \['model_max_length'\]. Write"):
+        Tokenizer.from_preset(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    assert Tokenizer.from_preset(tmp_path).tokenize("A").numpy().tolist() == [5]
 
 
 @pytest.mark.slow  # imports PyTorch

@@ -90,5 +90,8 @@ def test_both_forms_of_the_tokenizer(tmp_path):
         with pytest.raises(ValueError, match=f"tokenizer.bin: {message}"):
             load_llama2c_tokenizer(tmp_path / "tokenizer.bin")
     assert Backbone.from_preset(tmp_path / "model.bin", max_length=3).config.max_length == 3
-    with pytest.raises(ValueError, match="must be among .'max_length', 'dropout'., got 'hidden_dim'"):
+    with pytest.raises(ValueError, match="must be among .'dropout', 'max_length'., got 'hidden_dim'"):
         Backbone.from_preset(tmp_path / "model.bin", hidden_dim=3)
+    assert Backbone.from_preset(tmp_path / "model.bin", load_weights=False, hidden_dim=32).config.hidden_dim == 32
+    chosen = CausalLM.from_preset(folder / "stories260K.bin", load_weights=False, num_layers=1)
+    assert chosen.backbone.config.num_layers == 1

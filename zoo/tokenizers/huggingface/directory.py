@@ -234,10 +234,11 @@ def _from_vocabulary_and_merges(directory: Path, roles: dict[str, str], config: 
 
 def _from_vocabulary(path: Path, roles: dict[str, str], config: dict[str, Any]) -> Tokenizer:
     if "do_lower_case" not in config:
+        found = f"only {quote(sorted(config))}" if config else "as there is no such file, or nothing in it"
         raise ValueError(
             "tokenizer_config.json: do_lower_case must be true or false, as vocab.txt does not say whether text is "
-            f"lower-cased, got none, only {quote(sorted(config))}; or use WordPieceTokenizer.from_file(path, "
-            "lowercase=...)."
+            f'lower-cased, got none, {found}. Write {{"do_lower_case": true}} or false to that file, or use '
+            f"WordPieceTokenizer.from_file({str(path)!r}, lowercase=...)."
         )
     return WordPieceTokenizer.from_file(
         path,
