@@ -255,6 +255,9 @@ def test_task_and_tokenizer(tiny_llama, tmp_path):
     assert [list(theirs.preprocessor.tokenizer(text)) for text in texts] == ids
     options = {"max_new_tokens": 8, "jit_compile": False}
     assert loaded.generate("alpha beta", **options) == tiny_llama.generate("alpha beta", **options)
+    # without weights any choice is replaced
+    smaller = CausalLM.from_preset(tmp_path / "preset", load_weights=False, num_layers=1, hidden_dim=32)
+    assert (smaller.backbone.config.num_layers, smaller.backbone.config.hidden_dim) == (1, 32)
 
 
 class OfOnesOwn(SentencePieceTokenizer, kind="own_for_keras_hub_tests"):
