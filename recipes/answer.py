@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common.charts import plot_reliability
+from recipes.common.charts import plot_reliability, title_of
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import open_parts
 from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
@@ -127,7 +127,7 @@ def main(config: AnswerConfig) -> dict[str, Any]:
             task.save_to_preset(run.path / "model")
         (questions, contexts), _ = columns_of(test)
         found = task.answer(questions, contexts, top_k=config.best)
-        scores = report(run, test, found, config.data.language)
+        scores = report(run, test, found, config.data.language, test == validation)
         results = {
             "parameters": task.count_params(),
             "test_questions": len(test),
@@ -190,7 +190,7 @@ def tune_threshold(task: zoo.QuestionAnswerer, examples: Sequence[Question], lan
 
 
 def report(
-    run: RunFolder, examples: Sequence[Question], found: Sequence[Sequence[Any]], language: str
+    run: RunFolder, examples: Sequence[Question], found: Sequence[Sequence[Any]], language: str, is_validation: bool
 ) -> dict[str, float]:
     """Returns the scores; writes predictions, the best answers and the wrong ones, and draws how sure they are.
 
@@ -199,6 +199,7 @@ def report(
         examples: Test data.
         found: The best answers to each.
         language: That of the answers.
+        is_validation: Whether they are the validation data.
     """
     predicted = [answers[0].text for answers in found]
     right = [[text for text, _ in row.answers] for row in examples]
@@ -229,7 +230,8 @@ def report(
     columns = ["confidence", "predicted", "right", "question", "context", "origin"]
     run.final_steps.add(ERRORS_FILE, write_errors, run, columns, errors)
     sure = np.array([answers[0].score for answers in found])
-    run.draw("reliability.png", plot_reliability, {"first answers": (sure, is_right)}, title="Test questions")
+    title = title_of("questions", is_validation)
+    run.draw("reliability.png", plot_reliability, {"first answers": (sure, is_right)}, title=title)
     return answer_scores(predicted, right, language)
 
 

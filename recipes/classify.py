@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 import zoo
-from recipes.common.charts import plot_agreement, plot_confusion
+from recipes.common.charts import plot_agreement, plot_confusion, title_of
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_sets import open_parts
 from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
@@ -149,11 +149,11 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
         texts, truth = columns_of(test_examples)
         values = task.predict(texts)
         predicted = task.preprocessor.labels_of(values, task.threshold)
-        draw(run, task, truth, predicted)
+        is_fitted = test_examples == validation_examples
+        draw(run, task, truth, predicted, is_fitted)
         run.final_steps.add(ERRORS_FILE, list_errors, run, task, test_examples, values, predicted)
         results: dict[str, Any] = {"parameters": task.count_params(), "test_examples": len(truth), **unknown}
         results["test_examples_cut"] = count_cut("test", task.preprocessor, texts)
-        is_fitted = test_examples == validation_examples
         results.update(label_scores(truth, predicted, problem))
         if problem != "regression":
             results.update(calibration_scores(run, task, values, numbers_of(task, truth), is_fitted=is_fitted))
@@ -183,6 +183,8 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
             )
 
         options = {"export": {} if config.export else None, "trial": trial, "test_is_validation": is_fitted}
+        names = ", ".join(task.labels.strings)
+        options["numbers"] = "value" if problem == "regression" else f"probabilities of {names}:"
         return finish(run, "classify", task, results, started, examples=examples, **options)
 
 
@@ -292,12 +294,15 @@ def list_errors(
         write_errors(run, ["confidence", "predicted", "right", "probability of the right one", *names], rows)
 
 
-def draw(run: RunFolder, task: zoo.TextClassifier, truth: Sequence[Any], predicted: Sequence[Any]) -> None:
+def draw(
+    run: RunFolder, task: zoo.TextClassifier, truth: Sequence[Any], predicted: Sequence[Any], is_validation: bool
+) -> None:
     """Draws predicted labels over right ones."""
+    title = title_of("examples", is_validation)
     if task.preprocessor.problem == "regression":
-        run.draw("agreement.png", plot_agreement, truth, predicted, title="Test examples")
+        run.draw("agreement.png", plot_agreement, truth, predicted, title=title)
     elif task.preprocessor.problem == "single_label":
-        run.draw("confusion.png", plot_confusion, truth, predicted, title="Test examples")
+        run.draw("confusion.png", plot_confusion, truth, predicted, title=title)
 
 
 if __name__ == "__main__":

@@ -179,7 +179,7 @@ def main(config: EmbedConfig) -> dict[str, Any]:
         scores = EmbeddingScores(task, run, config.objective.widths)
         if pairs:
             exact = config.objective.name == "cosine_regression"
-            results |= scores.of_pairs(pairs, config.data.highest, exact=exact)
+            results |= scores.of_pairs(pairs, config.data.highest, exact=exact, is_validation=test == validation)
             if config.baseline:
                 results |= similarity_baseline(pairs, (text for row in train for text in row.texts))
         if retrieval is not None:
@@ -197,6 +197,7 @@ def main(config: EmbedConfig) -> dict[str, Any]:
         )
         options = {"export": {} if config.export else None, "trial": trial, "examples": texts}
         options["test_is_validation"] = test == validation if has_test else None
+        options["numbers"] = "embedding"
         return finish(run, "embed", task, results, started, **options)
 
 

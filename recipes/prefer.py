@@ -194,7 +194,7 @@ def main(config: PreferConfig) -> dict[str, Any]:
         )
         logs = model.evaluate(held_out.dataset, return_dict=True, verbose=0)
         margins = np.array(loss.margins(reference["test"], likelihoods(model, rows, tokens["test"], size)))
-        draw(run, model.history.history, margins)
+        draw(run, model.history.history, margins, is_validation)
         results = {
             "method": config.method,
             "parameters": task.count_params(),

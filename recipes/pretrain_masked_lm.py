@@ -144,7 +144,13 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
         for text, guesses in zip(gaps, task.fill_mask(gaps), strict=True):
             print(f"{text}\n  -> {', '.join(f'{token} {probability:.2f}' for token, probability in guesses[0])}")
         export = {} if config.export else None
-        return finish(run, "pretrain_masked_lm", task, results, started, export=export, trial=trial, examples=gaps)
+        options = {
+            "export": export,
+            "trial": trial,
+            "examples": gaps,
+            "numbers": "probabilities of the best tokens",
+        }
+        return finish(run, "pretrain_masked_lm", task, results, started, **options)
 
 
 def corpus_batches(config: MaskedLMConfig, task: zoo.MaskedLM, corpora: Sequence[Corpus]) -> batching.CorpusExamples:

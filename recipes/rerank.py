@@ -172,6 +172,7 @@ def main(config: RerankConfig) -> dict[str, Any]:
         options = {"export": {} if config.export else None, "trial": trial, "examples": list(zip(*texts, strict=True))}
         # else the test is a search of its own
         options["test_is_validation"] = test == validation if config.evaluation.queries is None else None
+        options["numbers"] = "probability of a match" if is_binary else "relevance"
         return finish(run, "rerank", task, results, started, **options)
 
 

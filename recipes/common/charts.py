@@ -12,6 +12,21 @@ import zoo
 _MOST_LABELS, _MOST_NAMES = 500, 50
 
 
+def title_of(what: str, is_validation: bool) -> str:
+    """Returns the title of a picture of test data, which may be the validation data.
+
+    Args:
+        what: What the rows are.
+        is_validation: Whether they are the validation data.
+
+    Example:
+
+    >>> title_of("examples", True)
+    'Validation examples'
+    """
+    return f"{'Validation' if is_validation else 'Test'} {what}"
+
+
 def plot_confusion(truth: Sequence[str], predicted: Sequence[str], path: str | os.PathLike, title: str = "") -> None:
     """Draws the confusion matrix, normalised by the right label. Too many labels are not drawn.
 

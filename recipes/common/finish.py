@@ -39,6 +39,7 @@ def finish(
     trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
     examples: Sequence[Any],
     test_is_validation: bool | None = None,
+    numbers: str = "",
 ) -> dict[str, Any]:
     """Writes the results, and then what may fail: pictures, adapter, export, model card, inspection and report.
 
@@ -54,6 +55,7 @@ def finish(
         trial: Given the loaded SavedModel, tries it: `(input, output, what the task itself gives)` of a few examples,
             the latter two strings, lists of strings, or arrays of numbers.
         examples: A few inputs of the export, as its model card shows them and servers try them first.
+        numbers: What the arrays of `trial` are.
         test_is_validation: Whether the test scores are of the validation data, which is said; None without a test.
 
     Returns:
@@ -80,7 +82,7 @@ def finish(
         run.write_text("results.json", json.dumps({**results, **unfinished}, indent=2) + "\n")
 
     def write_export() -> None:
-        results["export_megabytes"] = round(export_model(run, task, export, trial, examples) / 1e6, 2)
+        results["export_megabytes"] = round(export_model(run, task, export, trial, examples, numbers) / 1e6, 2)
 
     def write_card() -> None:
         run.write_text("model_card.md", str(model_card(run, recipe, task, results)))
@@ -108,6 +110,7 @@ def export_model(
     options: dict[str, Any],
     trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
     examples: Sequence[Any],
+    numbers: str = "",
 ) -> int:
     """Exports the model as a new version and tries it; returns its size in bytes.
 
@@ -115,7 +118,7 @@ def export_model(
         run: The run folder.
         task: The trained task.
         options: Arguments of `task.export`, plain values.
-        trial, examples: As for `finish`.
+        trial, examples, numbers: As for `finish`.
 
     Raises:
         RuntimeError: If the export gives other outputs than the task.
@@ -127,18 +130,18 @@ def export_model(
             task.export(folder, **options, examples=examples)
         else:
             export_with_tensorflow(run.path / "model", folder, options, examples, type(task).__name__)
-        try_export(folder, trial)
+        try_export(folder, trial, numbers)
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     print(f"export: {version}")
     return size
 
 
-def try_export(folder: Path, trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]]) -> None:
+def try_export(folder: Path, trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]], numbers: str = "") -> None:
     """Prints what an export makes of a few examples.
 
     Args:
         folder: Its folder.
-        trial: As for `finish`.
+        trial, numbers: As for `finish`.
 
     Raises:
         RuntimeError: If it gives other outputs than the task.
@@ -154,7 +157,10 @@ def try_export(folder: Path, trial: Callable[[Any], Iterable[tuple[Any, Any, Any
             if not may_differ:
                 raise RuntimeError(message)
             print(f"export: {message} The task computes in {keras.config.dtype_policy().name} with another backend.")
-        shown = output if is_text else np.array2string(np.asarray(output), precision=3, threshold=8, edgeitems=3)
+        shown = output
+        if not is_text:
+            array = np.array2string(np.asarray(output), precision=3, threshold=8, edgeitems=3, suppress_small=True)
+            shown = f"{numbers} {array}".strip()
         print(f"export: {given!r} -> {shown}")
 
 

@@ -47,6 +47,8 @@ class Feed:
         if validation_data is not None:
             validation_data = self._validation(validation_data, held_size, packed)
         weights = None if class_weight is None else self._preprocessor.class_weights(class_weight)
+        _require_some_weight("class_weight", weights)
+        _require_some_weight("sample_weight", sample_weight)
         x, batch = opened(x, "x")
         if is_raw(x if batch is None else self._inputs(batch)):
             if validation_split and (validation_data is not None or packed or is_dataset(x) or batch is not None):
@@ -57,6 +59,7 @@ class Feed:
             if validation_split:
                 x, held = self._preprocessor.examples(x, y, sample_weight).split(validation_split)
                 self._warn_of_new_labels(x, held)
+                _require_some_weight("sample_weight", x.weights)
                 y = sample_weight = None
                 validation_data = batches_of(self._preprocessor, held, held_size, seed=EVALUATION_SEED)
             options = {"packed": packed, "shuffle": shuffle, "class_weight": weights}
@@ -282,3 +285,16 @@ def _label_ids(targets: Any) -> np.ndarray:
     """The ids of labels: one a row, zeros and ones `(rows, labels)`, or one a word, ragged."""
     values = np.asarray(getattr(targets, "flat_values", targets))
     return np.flatnonzero(values.any(axis=0)) if values.ndim == 2 else values
+
+
+def _require_some_weight(name: str, weights: Any) -> None:
+    """Raises an error if no row would train, because all have the weight 0."""
+    try:
+        values = np.asarray(weights, "float64")
+    except (TypeError, ValueError):
+        return  # what is no number has an error of its own, which names the row
+    if weights is not None and values.size and not values.any():
+        raise ValueError(
+            f"{name} must be above 0 for some of the rows for training, got 0 for all {values.size}: nothing would be "
+            "learned."
+        )

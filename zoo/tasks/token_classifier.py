@@ -24,7 +24,9 @@ from zoo.tokenizers.tensors import as_utf8
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 
-_UNKNOWN = f"aggregation_strategy must be one of {', '.join(STRATEGIES)}, got"
+# of `entities`: words of the task, and what Transformers' pipeline has
+_ALL_STRATEGIES = ("words", *STRATEGIES)
+_UNKNOWN = f"aggregation_strategy must be one of {', '.join(_ALL_STRATEGIES)}, got"
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -299,10 +301,8 @@ class TokenClassifier(EncoderTask):
             raise ValueError(
                 f"entities() needs labels that are tags of BIO, BIOES or BILOU, got labels={self.labels.option!r}."
             )
-        if aggregation_strategy not in ("words", *STRATEGIES):
-            raise ValueError(
-                f"aggregation_strategy must be one of {('words', *STRATEGIES)}, got {aggregation_strategy!r}."
-            )
+        if aggregation_strategy not in _ALL_STRATEGIES:
+            raise ValueError(f"aggregation_strategy must be one of {_ALL_STRATEGIES}, got {aggregation_strategy!r}.")
         if isinstance(texts, (str, bytes)):
             return self.entities([texts], aggregation_strategy=aggregation_strategy, batch_size=batch_size)[0]
         if aggregation_strategy == "words":
@@ -349,8 +349,7 @@ class TokenClassifier(EncoderTask):
         * `entities(texts)`, only if the labels are tags of entities: the result of `entities()` of the task as "labels"
           and "texts", strings `(batch, entities)`, "starts" and "ends", byte offsets, int64, and "scores", float32.
           Rows are padded with "" and 0.
-        * `aggregate(texts, aggregation_strategy)`, with it: the same for a strategy of `entities()`, a string `()`; not
-          for "words".
+        * `aggregate(texts, aggregation_strategy)`, with it: the same for a strategy of `entities()`, a string `()`.
         * `tag_words(words, counts)`: words `(batch, words)` and their number in each row, int32 `(batch,)`, to the
           outputs of `serve` without offsets.
         * `label_names()`: the labels in the order of the probabilities, strings `(labels,)`.
@@ -397,21 +396,25 @@ class TokenClassifier(EncoderTask):
             return entities_in_graph(texts, starts, ends, probabilities(self.preprocessor.tokens(texts)), names)
 
         def aggregate(texts: Any, strategy: Any) -> dict[str, Any]:
-            tokens = self.preprocessor.text_tokens(texts)
-            values = probabilities(self.preprocessor.of_single_tokens(tokens[0]))
+            def by_tokens() -> dict[str, Any]:
+                tokens = self.preprocessor.text_tokens(texts)
+                values = probabilities(self.preprocessor.of_single_tokens(tokens[0]))
 
-            def by(name: str) -> Any:
-                def run() -> dict[str, Any]:
-                    units = join_tokens(name, texts, tokens, values, self.preprocessor.tokenizer)
-                    return entities_in_graph(texts, *units, names, join=name != "none")
+                def by(name: str) -> Any:
+                    def run() -> dict[str, Any]:
+                        units = join_tokens(name, texts, tokens, values, self.preprocessor.tokenizer)
+                        return entities_in_graph(texts, *units, names, join=name != "none")
 
-                return run
+                    return run
 
-            known = tf.constant(STRATEGIES)
-            check = tf.debugging.Assert(tf.reduce_any(known == strategy), [_UNKNOWN, as_utf8(strategy)])
+                number = tf.argmax(tf.constant(STRATEGIES) == strategy, output_type=tf.int32)
+                return tf.switch_case(number, [by(name) for name in STRATEGIES])
+
+            is_known = tf.reduce_any(tf.constant(_ALL_STRATEGIES) == strategy)
+            check = tf.debugging.Assert(is_known, [_UNKNOWN, as_utf8(strategy)])
             with tf.control_dependencies([] if check is None else [check]):
-                number = tf.argmax(known == strategy, output_type=tf.int32)
-            return tf.switch_case(number, [by(name) for name in STRATEGIES])
+                by_words = tf.identity(strategy == "words")
+            return tf.cond(by_words, lambda: entities(texts), by_tokens)
 
         def tag_words(words: Any, counts: Any) -> dict[str, Any]:
             words = tf.RaggedTensor.from_tensor(words, lengths=tf.cast(counts, tf.int64))
@@ -435,7 +438,7 @@ class TokenClassifier(EncoderTask):
             "label_names": label_names(self.labels),
         }
         if are_tags(self.labels.names):
-            strategy = Field("aggregation_strategy", (), "string", f"one of {', '.join(STRATEGIES)}", "simple")
+            strategy = Field("aggregation_strategy", (), "string", f"one of {', '.join(_ALL_STRATEGIES)}", "simple")
             about = "Finds the entities that tags mark"
             found["entities"] = Endpoint(entities, (texts,), ENTITY_FIELDS, f"{about}, by words.")
             found["aggregate"] = Endpoint(aggregate, (texts, strategy), ENTITY_FIELDS, f"{about}, by a strategy.")

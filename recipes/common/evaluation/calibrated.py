@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import zoo
-from recipes.common.charts import plot_reliability
+from recipes.common.charts import plot_reliability, title_of
 from recipes.common.errors import warnings_of
 from recipes.common.run_folder import RunFolder
 
@@ -62,5 +62,5 @@ def calibration_scores(
         series[f"temperature {task.temperature:.2f}{', fitted to these data' if is_fitted else ''}"] = calibrated
     if task.temperature != 1 and not is_fitted:
         scores["error"] = round(zoo.tasks.calibration.calibration_error(*calibrated), 4)
-    run.draw("reliability.png", plot_reliability, series, title="Test data")
+    run.draw("reliability.png", plot_reliability, series, title=title_of("data", is_fitted))
     return {"calibration": scores}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import zoo
-from recipes.common.charts import plot_agreement
+from recipes.common.charts import plot_agreement, title_of
 from recipes.common.data.labelled_text import LabelledText, columns_of
 from recipes.common.data.retrieval import Retrieval
 from recipes.common.evaluation.label_metrics import label_scores
@@ -61,13 +61,16 @@ class EmbeddingScores:
         preprocessors = map(self._task.preprocessor.with_prompt, self._prompts(columns))
         return [count_cut("test", *each) for each in zip(preprocessors, columns, names, strict=True)]
 
-    def of_pairs(self, pairs: Sequence[LabelledText], highest: float = 1.0, *, exact: bool = False) -> dict[str, Any]:
+    def of_pairs(
+        self, pairs: Sequence[LabelledText], highest: float = 1.0, *, exact: bool = False, is_validation: bool = False
+    ) -> dict[str, Any]:
         """Returns how cosines agree with similarities; draws it, and how it depends on the width.
 
         Args:
             pairs: Pairs of texts with a similarity.
             highest: The similarity of equal texts.
             exact: Whether cosines are to be the similarities, not only in their order.
+            is_validation: Whether they are the validation data.
         """
         texts, truth = columns_of(pairs)
         cut = sum(self._count_cut(texts, ("first texts", "second texts")))
@@ -82,7 +85,8 @@ class EmbeddingScores:
             results |= self._named(scores, width)
             curve[width] = scores["spearman"]
             if width == self._own:
-                self._run.draw("agreement.png", plot_agreement, truth, cosines * highest, title="Test pairs")
+                title = title_of("pairs", is_validation)
+                self._run.draw("agreement.png", plot_agreement, truth, cosines * highest, title=title)
         if len(curve) > 1 and None not in curve.values():
             labels = {"x_label": "width", "y_label": "Spearman correlation", "title": "First entries of the vectors"}
             points = (sorted(curve), [curve[width] for width in sorted(curve)])

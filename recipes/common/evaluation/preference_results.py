@@ -9,7 +9,7 @@ import numpy as np
 import sacrebleu
 
 import zoo
-from recipes.common.charts import plot_histogram
+from recipes.common.charts import plot_histogram, title_of
 from recipes.common.data.preference_data import Preference
 from recipes.common.run_folder import RunFolder
 
@@ -67,14 +67,14 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def draw(run: RunFolder, history: dict[str, list[float]], margins: np.ndarray) -> None:
+def draw(run: RunFolder, history: dict[str, list[float]], margins: np.ndarray, is_validation: bool) -> None:
     """Draws margins and accuracies of rewards by epoch, and the margins of the test pairs."""
     epochs = range(1, len(history["loss"]) + 1)
     for name, label in (("reward_margin", "margin of rewards"), ("reward_accuracy", "accuracy of rewards")):
         series = {part: (epochs, history[f"{key}{name}"]) for part, key in (("training", ""), ("validation", "val_"))}
         labels = {"x_label": "epoch", "y_label": label, "title": "Chosen over rejected"}
         run.draw(f"{name}.png", zoo.inspect.plot_curves, series, **labels)
-    labels = {"x_label": "margin of rewards, chosen over rejected", "title": "Test pairs"}
+    labels = {"x_label": "margin of rewards, chosen over rejected", "title": title_of("pairs", is_validation)}
     run.draw("test_margins.png", plot_histogram, margins, **labels)
 
 

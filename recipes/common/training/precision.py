@@ -8,7 +8,7 @@ from pathlib import Path
 
 import keras
 
-from layers.devices import has_accelerator
+import layers
 from recipes.common.processes import threads_each
 
 # Narrower models have not been measured (docs/results.md).
@@ -30,7 +30,7 @@ def describe_step(is_compiled: bool) -> str:
     """
     compiler = "compiled by XLA" if is_compiled else "without XLA"
     step = f"trains in {keras.config.dtype_policy().name}, {compiler} (training.dtype, training.jit_compile)"
-    if keras.backend.backend() != "tensorflow" or has_accelerator():
+    if keras.backend.backend() != "tensorflow" or layers.devices.has_accelerator():
         return step
     # TensorFlow takes a thread per processor of the process unless its variable says otherwise
     threads = os.environ.get(_THREADS) or threads_each(1)
@@ -43,7 +43,7 @@ def multiplies_bfloat16(description: str | None = None) -> bool:
     Args:
         description: What Linux says of the processors; None reads it.
     """
-    if has_accelerator():
+    if layers.devices.has_accelerator():
         return True
     if description is None:
         path = Path("/proc/cpuinfo")

@@ -19,7 +19,6 @@ training: {epochs: 2, batch_size: 4}
 model: {options: {num_layers: 1, hidden_dim: 16, attention: {num_heads: 2}}}
 tokenizer: {vocabulary_size: 300}
 baseline: false
-export: false
 """
 RATED = (("fine", "good"), ("dull", "bad"))
 LOG = re.compile(rb"^[IWEF]\d{4} |absl::|AVX", re.MULTILINE)
@@ -56,6 +55,7 @@ def test_a_run_in_files(folder):
         assert b"\x1b" not in output and b"\r" not in output and b"\b" not in output
     assert not LOG.search(err) and not LOG.search(out)
     assert out.count(b"Epoch ") == 2 and b"accuracy" in out
+    assert re.search(rb"export: 'a fine film 0' -> probabilities of bad, good: \[0", out)
 
 
 def test_a_quiet_run_prints_its_results_alone(folder):

@@ -224,3 +224,19 @@ def test_a_split_of_sorted_rows_warns(tasks, recwarn):
         tasks[name].fit(*mixed, validation_split=0.5, verbose=0)
     tasks["pairs"].fit((TEXTS, TEXTS), [0.5, 1.0, 2.0, 3.0], validation_split=0.5, verbose=0)
     assert not [warning for warning in recwarn if "validation_split" in str(warning.message)]
+
+
+def test_weights_that_are_all_zero_are_an_error(tasks):
+    model = tasks["classifier"]
+    message = "{} must be above 0 for some of the rows for training, got 0 for all {}"
+    for weights in ([0, 0, 0, 0], np.zeros((4, 1)), tf.zeros(4)):
+        with pytest.raises(ValueError, match=message.format("sample_weight", 4)):
+            model.fit(TEXTS, LABELS, sample_weight=weights, verbose=0)
+    with pytest.raises(ValueError, match=message.format("sample_weight", 2)):
+        model.fit(TEXTS, LABELS, sample_weight=[0, 0, 1, 1], validation_split=0.5, verbose=0)
+    with pytest.raises(ValueError, match="class_weight must be above 0"):
+        model.fit(TEXTS, LABELS, class_weight={"good": 0, "bad": 0}, verbose=0)
+    tokens = model.preprocessor(TEXTS)
+    with pytest.raises(ValueError, match=message.format("sample_weight", 4)):
+        model.fit(tokens, np.array([0, 1, 0, 1]), sample_weight=np.zeros(4), verbose=0)
+    assert model.fit(TEXTS, LABELS, sample_weight=[0, 0, 0, 1], verbose=0).history["loss"]

@@ -29,6 +29,11 @@ def golden(tagger):
 def test_strategies_give_what_the_pipeline_gives(tagger, golden):
     texts = golden["texts"]
     endpoint = tf.function(tagger.endpoints()["aggregate"].function)
+    words = tagger.endpoints()["entities"].function(tf.constant(texts))
+    for name, value in endpoint(texts, "words").items():
+        np.testing.assert_array_equal(value.numpy(), words[name].numpy())
+    found = tagger.entities(texts, aggregation_strategy="words")
+    assert [len(row) for row in found] == [int((row != b"").sum()) for row in words["labels"].numpy()]
     for strategy in STRATEGIES:
         found = tagger.entities(texts, aggregation_strategy=strategy)
         served = {name: value.numpy() for name, value in endpoint(texts, strategy).items()}
@@ -122,7 +127,7 @@ def test_strategies_that_cannot_be(make_task):
     endpoint = tf.function(tagger.endpoints()["aggregate"].function)
     # the second is no UTF-8
     for strategy in (b"last", b"\xff\xfe"):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="aggregation_strategy must be one of none, simple"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="strategy must be one of words, none, simple"):
             endpoint(tf.constant(["alpha"]), tf.constant(strategy))
     assert tagger.entities(["", "alpha"], aggregation_strategy="simple")[0] == []
 
