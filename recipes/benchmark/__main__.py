@@ -5,10 +5,9 @@ import os
 import sys
 
 from recipes.command.printing import lasting_output
-from recipes.common.completion import complete_name
-from recipes.common.config import PROGRAM, run_recipe
 
 BENCHMARKS = {
+    "accelerator": "training, generation and attention on one GPU with JAX, compared with KerasHub and Transformers",
     "comparison": "training, inference and generation compared with KerasHub and Transformers, and with the machine",
     "recurrent_step": "a training step of recurrent models compared with the same models made of keras.layers.GRU",
     "start": "time from the first call of fit or generate to two steps or a token, compared with KerasHub",
@@ -31,6 +30,12 @@ BENCHMARKS = {
 @lasting_output()
 def main() -> None:
     """Runs the benchmark that the first word names."""
+    if sys.argv[1:2] == ["accelerator"] and "_ARGCOMPLETE" not in os.environ:
+        # before what needs the extra `recipes`: a machine with a GPU often has JAX, Keras and little more
+        importlib.import_module("recipes.benchmark.accelerator.command").main(sys.argv[2:])
+        return
+    from recipes.common.config import PROGRAM, run_recipe
+
     if "_ARGCOMPLETE" in os.environ:
         _complete()
     if len(sys.argv) < 2 or sys.argv[1] not in BENCHMARKS:
@@ -46,9 +51,16 @@ def main() -> None:
 
 def _complete() -> None:
     """Answers a shell that asks for the name of a benchmark; behind the name, the benchmark's own keys are next."""
+    from recipes.common.completion import complete, complete_name
+
     if len(sys.argv) < 2 or sys.argv[1] not in BENCHMARKS:
         complete_name(BENCHMARKS)
     os.environ["_ARGCOMPLETE"] = str(int(os.environ["_ARGCOMPLETE"]) + 1)
+    if sys.argv[1] == "accelerator":
+        from recipes.benchmark.accelerator.plan import LIBRARIES, PARTS
+
+        paths = {"output": None, "transformers_python": None}
+        complete({"parts": list(PARTS), "libraries": list(LIBRARIES), "seconds": [], "tiny": [], **paths})
 
 
 if __name__ == "__main__":

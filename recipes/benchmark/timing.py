@@ -70,3 +70,18 @@ def median_ratio(times: Mapping[str, list[float]], name: str, baseline: str) -> 
         baseline: Denominator.
     """
     return statistics.median(a / b for a, b in zip(times[name], times[baseline], strict=True))
+
+
+def first_and_median(function: Callable[[], object], calls: int) -> tuple[float, float]:
+    """Returns the seconds of the first call, which traces and compiles, and the median of those that follow.
+
+    Args:
+        function: The function; it must return only when its work is done.
+        calls: Number of calls after the first.
+    """
+    seconds = []
+    for _ in range(1 + calls):
+        started = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - started)
+    return seconds[0], statistics.median(seconds[1:])
