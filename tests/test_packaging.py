@@ -356,6 +356,7 @@ main()
         ("zoo presets minilm", ["minilm_l6"]),
         ("zoo run benchmark la", ["layers"]),
         ("zoo run benchmark start --rou", ["--rounds"]),
+        ("zoo run benchmark accelerator --parts gp", ["gpt2"]),
         ("zoo run launch --processes 2 recipes.langu", ["recipes.language_model"]),
         # nothing is launched
         ("zoo run launch --processes 2 recipes.language_model a", []),
