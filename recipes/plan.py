@@ -38,7 +38,9 @@ class PlanConfig:
     preset: str = setting(help="Name of an architecture, see python -m recipes.presets.", offers="presets")
     options: dict[str, Any] = setting({}, "Fields of the architecture to replace.")
     mesh: dict[str, int] | None = setting(
-        None, "Number of devices along the axes data and model: {data: 8, model: 8}. null: the smallest mesh that fits."
+        None,
+        "Number of devices along the axes data or fsdp, and model: {data: 8, model: 8}. null: the smallest mesh of "
+        "data and model that fits.",
     )
     device: str = setting("h100", "Name of a device: a100, h100, h200, b200, tpu_v5e.")
     figures: dict[str, float] = setting(
@@ -98,8 +100,9 @@ def main(config: PlanConfig) -> dict[str, Any]:
         device = zoo.planning.device_of(config.device, **config.figures)
     if config.accumulation > config.batch:
         raise ConfigError(f"accumulation must be at most the {config.batch} rows of batch, got {config.accumulation}")
-    if config.mesh is not None and (not config.mesh or set(config.mesh) - {"data", "model"}):
-        raise ConfigError(f"mesh must have the axes data and model, got {config.mesh}")
+    axes = set(config.mesh or {})
+    if config.mesh is not None and (not axes or axes - {"data", "fsdp", "model"} or {"data", "fsdp"} <= axes):
+        raise ConfigError(f"mesh must have the axes data or fsdp, and model, got {config.mesh}")
     length = config.length or architecture.max_length
     plans = [_plan(config, backbone, device, length, remat) for remat in (False, True)]
     if config.mesh is None and not any(plan["fits"] for plan in plans):
@@ -144,7 +147,7 @@ def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bo
     with errors_of("plan"):
         job = zoo.planning.Job(backbone.config, config.batch, length, **options)
     with errors_of("mesh"):
-        job = dataclasses.replace(job, **(config.mesh or {}))
+        job = dataclasses.replace(job, **_sizes(config.mesh or {}))
     try:
         found = zoo.planning.smallest_mesh(backbone, job, device, share_of_memory=config.share_of_memory)
         smallest = {"data": found.data, "model": found.model}
@@ -161,7 +164,7 @@ def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bo
     operations = zoo.planning.operations_of(shape, job)
     return {
         "remat": remat,
-        "mesh": {"data": job.data, "model": job.model},
+        "mesh": {"fsdp" if job.fsdp else "data": job.data, "model": job.model},
         "parameters": shape.parameters,
         "trainable_parameters": shape.trainable,
         "parameters_of_device": shape.parameters_of_device,
@@ -177,6 +180,12 @@ def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bo
         "hours_between_failures": zoo.planning.hours_between_failures(job.devices),
         "smallest_mesh": smallest,
     }
+
+
+def _sizes(mesh: dict[str, int]) -> dict[str, Any]:
+    """The fields of a job that a mesh sets."""
+    fsdp = {"data": mesh["fsdp"], "fsdp": True} if "fsdp" in mesh else {}
+    return {axis: size for axis, size in mesh.items() if axis != "fsdp"} | fsdp
 
 
 def _remarks(architecture: Any) -> list[str]:
@@ -208,7 +217,7 @@ def table(result: dict[str, Any]) -> str:
         "| | without remat | with remat |",
         "| --- | ---: | ---: |",
     ]
-    rows = [("mesh", [f"data {plan['mesh']['data']}, model {plan['mesh']['model']}" for plan in plans])]
+    rows = [("mesh", [_mesh(plan["mesh"]) for plan in plans])]
     rows.append(("parameters of a device", [f"{plan['parameters_of_device']:,}" for plan in plans]))
     for name in plans[0]["memory"]:
         rows.append((f"memory, {name.replace('_', ' ')}, GB", [_gigabytes(plan["memory"][name]) for plan in plans]))
@@ -231,7 +240,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _mesh(found: dict[str, int] | str) -> str:
-    return found if isinstance(found, str) else f"data {found['data']}, model {found['model']}"
+    return found if isinstance(found, str) else ", ".join(f"{axis} {size}" for axis, size in found.items())
 
 
 def _gigabytes(size: float) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 
 from recipes.common.errors import RecipeError
+from recipes.common.saved_models import load_task
 
 _LAST_LINES = 20
 
@@ -61,8 +62,6 @@ def export_with_tensorflow(
 
 def main() -> None:
     """Reads a request from standard input, and exports."""
-    from recipes.common.saved_models import load_task
-
     request = json.load(sys.stdin)
     keras.config.set_dtype_policy(request["dtype"])
     task = load_task(request["model"], request["kind"])

@@ -53,6 +53,15 @@ def test_what_is_left_out_is_said():
     assert first == dropout and second.startswith(head)
 
 
+def test_weights_divided_along_data_take_a_part_of_the_memory():
+    plans = [run("--mesh", mesh, "--device", "a100")["plans"][0] for mesh in ('{"data": 8}', '{"fsdp": 8}')]
+    assert plans[1]["mesh"] == {"fsdp": 8, "model": 1}
+    whole, parts = (plan["memory"]["weights"] + plan["memory"]["optimizer"] for plan in plans)
+    # vectors are whole
+    assert whole / 8 < parts < 1.03 * whole / 8
+    assert plans[0]["traffic"]["data"]["bytes"] < plans[1]["traffic"]["data"]["bytes"]
+
+
 def test_without_a_mesh_the_smallest_is_planned():
     result = run("--figures.memory", "6e9")
     for found in result["plans"]:
@@ -71,7 +80,7 @@ def test_without_a_mesh_the_smallest_is_planned():
             ["--mesh", '{"data": 8}', "--output", "/dev/null/plan.json"],
             "output must be in a folder .*: /dev/null is not a folder",
         ),
-        (["--mesh", '{"rows": 2}'], "mesh must have the axes data and model, got {'rows': 2}"),
+        (["--mesh", '{"rows": 2}'], "mesh must have the axes data or fsdp, and model, got {'rows': 2}"),
         (["--mesh", '{"model": 5}'], "mesh: .* must divide the 12 heads of .*, got 5"),
         (["--mesh", '{"data": 65}'], "mesh: data .* at most the 64 rows of a batch, got 65"),
         (["--mesh", '{"data": 0}'], "mesh: data must be an integer of at least 1, got 0"),

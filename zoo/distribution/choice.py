@@ -2,18 +2,18 @@
 
 import contextlib
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
 
-from zoo.distribution.layouts import MODEL, ModelLayouts
+from zoo.distribution.layouts import DATA, MODEL, ModelLayouts
 from zoo.distribution.processes import initialize
 from zoo.storage.processes import num_processes
 
-DATA = "data"
-_NAMES = ("mirrored", "data", "model")
+# in place of "data": the devices that divide the batch divide the weights, too
+FSDP = "fsdp"
+_NAMES = ("mirrored", DATA, FSDP, MODEL)
 # what is chosen; None for one device
 _chosen: Any = None
 
@@ -24,10 +24,12 @@ class Mesh(NamedTuple):
     Args:
         data: Parts of the batch, each on devices of its own.
         model: Devices that share the weights of a replica.
+        divides_along_data: Whether the devices that have parts of the batch have parts of the weights, too.
     """
 
     data: int
     model: int = 1
+    divides_along_data: bool = False
 
 
 def use(distribution: str | Mapping[str, int] | None) -> None:
@@ -36,7 +38,9 @@ def use(distribution: str | Mapping[str, int] | None) -> None:
     Args:
         distribution: None for one device. On TensorFlow "mirrored": each device of this machine has all weights and a
             part of the rows. On JAX "data": the same on the devices of all processes; "model": the weights are divided
-            among all devices; or both by a mesh, `{"data": 4, "model": 2}`.
+            among all devices; "fsdp": each device has a part of the rows and a part of the weights and of their
+            moments, and gathers the rest as it computes (ZeRO, fully sharded data parallel); or several by a mesh,
+            `{"data": 4, "model": 2}` or `{"fsdp": 4, "model": 2}`.
 
     Raises:
         ValueError: If the backend does not support the distribution, or there are too few devices.
@@ -81,9 +85,11 @@ def check(distribution: Any) -> None:
         return
     is_mesh = isinstance(distribution, Mapping)
     sizes = list(distribution.values()) if is_mesh else []
-    if is_mesh and (not distribution or set(distribution) - {DATA, MODEL} or not all(map(_is_size, sizes))):
+    axes = set(distribution) if is_mesh else set()
+    if is_mesh and (not axes or axes - {DATA, FSDP, MODEL} or {DATA, FSDP} <= axes or not all(map(_is_size, sizes))):
         raise ValueError(
-            f"distribution must have the axes 'data' and 'model' with sizes of at least 1, got {dict(distribution)}."
+            "distribution must have the axes 'data' or 'fsdp', and 'model', with sizes of at least 1, got "
+            f"{dict(distribution)}."
         )
     if not is_mesh and distribution not in _NAMES:
         raise ValueError(
@@ -108,15 +114,16 @@ def _is_size(size: Any) -> bool:
 
 
 def _mesh_of(distribution: Any, devices: int) -> Mesh:
-    if distribution == DATA:
-        return Mesh(devices)
+    if distribution in (DATA, FSDP):
+        return Mesh(devices, divides_along_data=distribution == FSDP)
     if distribution == MODEL:
         return Mesh(1, devices)
-    mesh = Mesh(distribution.get(DATA, 1), distribution.get(MODEL, 1))
-    if math.prod(mesh) != devices:
+    divides = FSDP in distribution
+    mesh = Mesh(distribution.get(FSDP if divides else DATA, 1), distribution.get(MODEL, 1), divides)
+    if mesh.data * mesh.model != devices:
         raise ValueError(
-            f"distribution must name as many devices as there are, got {dict(distribution)} = {math.prod(mesh)} of "
-            f"{devices} (of {num_processes()} processes)."
+            f"distribution must name as many devices as there are, got {dict(distribution)} = {mesh.data * mesh.model} "
+            f"of {devices} (of {num_processes()} processes)."
         )
     return mesh
 

@@ -13,7 +13,7 @@ from layers.roles import Role
 from zoo.storage.deferred import deferred
 from zoo.storage.processes import process_id
 
-MODEL = "model"
+DATA, MODEL = "data", "model"
 Partition = tuple[str | None, ...]
 
 
@@ -25,20 +25,28 @@ class ModelLayouts(keras.distribution.ModelParallel):
 
     Args:
         data, model: Sizes of the axes. Their product is the number of devices of all processes.
+        divides_along_data: Whether the axis "data" divides the weights, too: a device keeps a part of each large weight
+            and of its moments, and gathers the others when it computes with them.
 
     Attributes:
+        divides_weights: Whether devices have parts of weights.
         own_replicas: Number of parts of the batch on devices of this process.
 
     Raises:
         ValueError: If processes share some of their replicas, but not all.
+
+    Reference:
+        Rajbhandari et al. 2020, "ZeRO", section 5; Zhao et al. 2023, "PyTorch FSDP", section 3.
     """
 
-    def __init__(self, data: int, model: int) -> None:
-        mesh = keras.distribution.DeviceMesh((data, model), ("data", MODEL))
+    def __init__(self, data: int, model: int, divides_along_data: bool = False) -> None:
+        mesh = keras.distribution.DeviceMesh((data, model), (DATA, MODEL))
         # each process makes its own part of a batch, see `zoo.distribution.batches`
-        super().__init__(layout_map=keras.distribution.LayoutMap(mesh), batch_dim_name="data", auto_shard_dataset=False)
+        super().__init__(layout_map=keras.distribution.LayoutMap(mesh), batch_dim_name=DATA, auto_shard_dataset=False)
         self.data_size: int = data
         self.model_size: int = model
+        self.divides_along_data: bool = divides_along_data and data > 1
+        self.divides_weights: bool = model > 1 or self.divides_along_data
         processes = np.vectorize(lambda device: device.process_index, otypes=[int])(mesh.backend_mesh.devices)
         self.own_replicas: list[int] = own_replicas(processes, process_id())
         # by identity: paths need not be unique. Variables are kept, so that no number is used twice.
@@ -91,7 +99,7 @@ def own_replicas(processes: np.ndarray, process: int) -> list[int]:
 def laid_out(backbone: keras.Model) -> Iterator[None]:
     """A context for creating a backbone, whose weights get their values only after their layouts are set.
 
-    So no device ever holds more than its part of a weight. Without an axis "model" the context does nothing.
+    So no device ever holds more than its part of a weight. Where each device has all weights it does nothing.
 
     Args:
         backbone: The backbone.
@@ -100,12 +108,13 @@ def laid_out(backbone: keras.Model) -> Iterator[None]:
         ValueError: If a weight has no role, or two, or the devices do not divide it.
     """
     layouts = keras.distribution.distribution()
-    if not isinstance(layouts, ModelLayouts) or layouts.model_size == 1:
+    if not isinstance(layouts, ModelLayouts) or not layouts.divides_weights:
         yield
         return
     with deferred():
         yield
-        layouts.lay_out(partitions_of(backbone, layouts.model_size))
+        along_data = layouts.data_size if layouts.divides_along_data else 1
+        layouts.lay_out(partitions_of(backbone, layouts.model_size, along_data))
 
 
 def require_whole_weights(what: str) -> None:
@@ -115,22 +124,24 @@ def require_whole_weights(what: str) -> None:
         what: What needs whole ones, for the error.
     """
     layouts = keras.distribution.distribution()
-    if isinstance(layouts, ModelLayouts) and layouts.model_size > 1:
+    if isinstance(layouts, ModelLayouts) and layouts.divides_weights:
         raise ValueError(
-            f"{what} needs a distribution without an axis 'model', got {layouts.model_size} devices that share the "
-            "weights: do it on one device, and save the model."
+            f"{what} needs a distribution in which each device has all weights, without the axes 'model' and 'fsdp', "
+            f"got {layouts.data_size} x {layouts.model_size} devices that share them: do it on one device, and save "
+            "the model."
         )
 
 
-def partitions_of(model: keras.Model, devices: int) -> list[tuple[keras.Variable, Partition]]:
+def partitions_of(model: keras.Model, devices: int, along_data: int = 1) -> list[tuple[keras.Variable, Partition]]:
     """Returns how each weight of a model is divided among devices.
 
     Args:
         model: A model whose weights all have a role; they need no values.
         devices: Number of devices along the axis "model".
+        along_data: Number of devices along the axis "data" that have a part of each large weight; 1 for whole ones.
 
     Returns:
-        Each weight, with "model" at the axis that is divided and None at the others.
+        Each weight, with "model" and "data" at the axes that they divide, and None at the others.
 
     Raises:
         ValueError: If a weight has no role, or two, or the devices do not divide it.
@@ -141,7 +152,31 @@ def partitions_of(model: keras.Model, devices: int) -> list[tuple[keras.Variable
     ...     print(weight.path, partition)
     transformer/decoder/block_0/attention/query/kernel (None, 'model')
     """
-    return [(weight, partition_of(weight, role, devices, update)) for weight, role, update in roles_of(model)]
+    return [
+        (weight, divided_along_data(weight, partition_of(weight, role, devices, update), along_data))
+        for weight, role, update in roles_of(model)
+    ]
+
+
+def divided_along_data(weight: keras.Variable, partition: Partition, devices: int) -> Partition:
+    """Returns the partition of a weight that the axis "data" divides, too: its longest axis that can be divided.
+
+    Args:
+        weight: The weight. A vector stays as it is: to gather it takes longer than its memory is worth.
+        partition: How the axis "model" divides it.
+        devices: Number of devices along the axis "data".
+
+    Example:
+
+    >>> divided_along_data(kernel, (None, "model"), 4)  # of the shape (64, 256)
+    ('data', 'model')
+    """
+    shape = tuple(weight.shape)
+    free = [axis for axis, taken in enumerate(partition) if taken is None and shape[axis] % devices == 0]
+    if devices == 1 or len(shape) < 2 or not free:
+        return partition
+    longest = max(free, key=lambda axis: shape[axis])
+    return tuple(DATA if axis == longest else taken for axis, taken in enumerate(partition))
 
 
 def roles_of(model: keras.Model) -> list[tuple[keras.Variable, Role, bool]]:

@@ -15,6 +15,7 @@ from zoo.distribution.accumulation import weigh_accumulated
 from zoo.distribution.alone import predicting
 from zoo.distribution.checks import require_distributable
 from zoo.distribution.data import distributed_batch, distributed_data
+from zoo.distribution.gathering import divided, gathered
 from zoo.distribution.layouts import ModelLayouts
 from zoo.distribution.replicas import add_gradients_first, first_replica, mean_over_replicas, scope_of
 from zoo.storage.processes import num_processes, whole_value
@@ -154,6 +155,18 @@ class DistributedModel(ModelHooks):
         own = count_of(self.loss, x, y, sample_weight)
         # Keras has divided the loss of the replica by its own count
         return loss * ops.cast(ops.divide_no_nan(own, mean_over_replicas(own)), loss.dtype)
+
+    def compute_loss_and_updates(
+        self, trainable_variables: list[Any], non_trainable_variables: list[Any], *arguments: Any, **options: Any
+    ) -> Any:
+        """As that of Keras's trainer on JAX, with weights of which devices have parts gathered."""
+        loss, (unscaled, outputs, others, metrics) = super().compute_loss_and_updates(
+            gathered(self.trainable_variables, trainable_variables),
+            gathered(self.non_trainable_variables, non_trainable_variables),
+            *arguments,
+            **options,
+        )
+        return loss, (unscaled, outputs, divided(self.non_trainable_variables, others), metrics)
 
     def batch_to_build_on(self, iterator: Any) -> Any:
         """As `ModelHooks.batch_to_build_on`: the batch of the first replica, because masks have no mean."""

@@ -18,8 +18,8 @@ class Job:
     """A training run of this project on JAX.
 
     Weights, gradients and optimizer state are float32, or bfloat16 with the policy "bfloat16". The policy determines
-    the type of matrix products. Each device along the axis "data" has a part of the rows; weights and moments are not
-    divided along it.
+    the type of matrix products. Each device along the axis "data" has a part of the rows, and with `fsdp` also of
+    each matrix of weights and of its moments.
 
     Args:
         config: The model.
@@ -27,6 +27,7 @@ class Job:
         length: Number of tokens of a row; of an encoder-decoder on each side.
         data: Number of parts of the batch.
         model: Number of devices among which the weights are divided.
+        fsdp: Whether the devices along "data" divide the weights, too, and gather what they compute with.
         dtype: Dtype policy: "mixed_bfloat16", "mixed_float16", "bfloat16" or "float32".
         remat: Whether the layers are computed again in the backward pass.
         attention: "scores" if the attention weights of a layer are in memory, as with XLA; "flash" for a kernel that
@@ -54,6 +55,7 @@ class Job:
     length: int
     data: int = 1
     model: int = 1
+    fsdp: bool = False
     dtype: str = "mixed_bfloat16"
     remat: bool = False
     attention: Literal["scores", "flash"] = "scores"
@@ -94,6 +96,11 @@ class Job:
     def devices(self) -> int:
         """Number of devices."""
         return self.data * self.model
+
+    @property
+    def along_data(self) -> int:
+        """Number of devices along the axis "data" that divide the weights."""
+        return self.data if self.fsdp else 1
 
     @property
     def rows_of_device(self) -> int:

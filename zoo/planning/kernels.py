@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
 from layers.mixture_of_experts import MixtureOfExperts
+from zoo.distribution.layouts import DATA, Partition, divided_along_data
 
 Side = Literal["source", "target"]
 # low-rank updates have two factors in place of a kernel
@@ -25,12 +26,23 @@ class Weight(NamedTuple):
     Args:
         variable: Its variable, which needs no value.
         size: Numbers of it.
-        part: Numbers that one device has of it.
+        part: Numbers of it that one device computes with.
+        partition: How the axis "model" divides it, see `zoo.distribution.layouts.partition_of`.
     """
 
     variable: Any
     size: int
     part: int
+    partition: Partition
+
+    def kept(self, along_data: int) -> int:
+        """Returns how many numbers of it one device keeps between updates.
+
+        Args:
+            along_data: Number of devices along the axis "data" that have a part of each matrix; 1 for whole ones.
+        """
+        is_divided = DATA in divided_along_data(self.variable, self.partition, along_data)
+        return self.part // along_data if is_divided else self.part
 
     @property
     def trains(self) -> bool:

@@ -82,7 +82,7 @@ class Memory(NamedTuple):
         weights: Its weights.
         gradients: Gradients of its trainable weights.
         optimizer: Optimizer state of these weights, and accumulated gradients.
-        copies: Copies of weights in the type of the matrix products.
+        copies: Copies of weights in the type of the matrix products, and weights gathered from other devices.
         activations: Activations of all layers that the backward pass needs.
         layer: Temporary tensors in the backward pass of a layer, with `remat` also the activations of the layer.
         logits: A piece of the logits with its copies, and the vectors that are projected to logits.
@@ -130,6 +130,10 @@ def memory_of(shape: ModelShape, job: Job) -> Memory:
     copies = kept.copies * shape.parameters_of_device * job.itemsize if job.itemsize != job.weight_itemsize else 0.0
     if job.remat:
         copies /= max(1, len(layers))
+    # what has been gathered for the forward pass is there for the backward pass
+    own = sum(weight.kept(job.along_data) for weight in shape.weights)
+    copies += (shape.parameters_of_device - own) * job.weight_itemsize
+    accumulated = sum(weight.kept(job.along_data) for weight in shape.weights if weight.trains)
     logits = output_gradients = 0.0
     if shape.has_output:
         # pieces are of one size
@@ -140,9 +144,9 @@ def memory_of(shape: ModelShape, job: Job) -> Memory:
         kernel = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
         output_gradients = 4 * kernel + vector * job.tokens_of_device
     return Memory(
-        weights=shape.parameters_of_device * job.weight_itemsize,
+        weights=own * job.weight_itemsize,
         gradients=bytes_of_gradients(shape, job),
-        optimizer=optimizer + (shape.trainable_of_device * job.weight_itemsize if job.accumulation > 1 else 0),
+        optimizer=optimizer + (accumulated * job.weight_itemsize if job.accumulation > 1 else 0),
         copies=copies,
         activations=held,
         layer=max(taken),

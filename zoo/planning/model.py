@@ -154,9 +154,11 @@ def model_shape(model: Any, model_size: int = 1) -> ModelShape:
     vocabulary_axis = 0 if output is table else 1
     shared = {name: model_size > 1 and MODEL in axes[id(weight)] for name, weight in (("in", table), ("out", output))}
     by_vocabulary = shared["out"] and axes[id(output)][vocabulary_axis] == MODEL
-    of_backbone = [Weight(weight, sizes[id(weight)], parts[id(weight)]) for weight, _ in partitions]
+    of_backbone = [Weight(weight, sizes[id(weight)], parts[id(weight)], partition) for weight, partition in partitions]
     of_head = [weight for weight in model.weights if id(weight) not in sizes]
-    weights = (*of_backbone, *(Weight(weight, math.prod(weight.shape), math.prod(weight.shape)) for weight in of_head))
+    whole = [(weight, math.prod(weight.shape)) for weight in of_head]
+    # the layouts of heads of tasks are whole
+    weights = (*of_backbone, *(Weight(weight, size, size, ()) for weight, size in whole))
     layers = _layers_of(backbone)
     kernels = [*kernels_of_layers(backbone, layers, weights), *kernels_around(backbone, output, weights)]
     return ModelShape(

@@ -35,15 +35,22 @@ def numbers_of_optimizer(shape: ModelShape, job: Job) -> float:
     for weight in shape.weights:
         if weight.trains:
             # layers that are alike have the same weights, and names decide as well
-            key = (weight.variable.shape, weight.part, _name_of(weight))
+            kept = weight.kept(job.along_data)
+            key = (weight.variable.shape, kept, _name_of(weight))
             if key not in known:
-                known[key] = _numbers(job.optimizer, weight)
+                known[key] = _numbers(job.optimizer, weight, kept)
             held += known[key]
     return held
 
 
-def _numbers(name: str, weight: Weight) -> float:
-    """Numbers that an optimizer holds for a weight on one device: it is asked to make them for a small one."""
+def _numbers(name: str, weight: Weight, kept: int) -> float:
+    """Numbers that an optimizer holds for a weight on one device: it is asked to make them for a small one.
+
+    Args:
+        name: Name of the optimizer.
+        weight: The weight.
+        kept: Numbers of it that the device keeps.
+    """
     optimizer, shapes = _new(name), []
     optimizer.add_variable = lambda shape, *_, **__: shapes.append(tuple(shape))
     optimizer.add_variable_from_reference = lambda reference_variable, *_, **__: shapes.append(
@@ -58,7 +65,7 @@ def _numbers(name: str, weight: Weight) -> float:
         optimizer.build([keras.Variable(np.zeros(tuple(sizes), "float32"), name=own_name)])
     numbers = 0
     for shape in shapes:
-        numbers += weight.part if shape == tuple(sizes) else math.prod(sizes.get(size, size) for size in shape)
+        numbers += kept if shape == tuple(sizes) else math.prod(sizes.get(size, size) for size in shape)
     return numbers
 
 

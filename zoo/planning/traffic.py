@@ -6,7 +6,9 @@ takes half of that.
 
 Axis "data": the gradients of all weights of a device that train are added up, for each batch. Those of matrices are of
 the type that products are computed in. Those of embeddings and norms are float32, as is that of the projection to
-logits, which the loss makes (`zoo.training.vocabulary_pieces`).
+logits, which the loss makes (`zoo.training.vocabulary_pieces`). Weights that this axis divides are gathered once for
+each batch, for the forward and the backward pass, and of their gradients a device adds up its part (Rajbhandari et al.
+2020, "ZeRO", section 7).
 
 Axis "model" (Shoeybi et al. 2019, "Megatron-LM", section 3): vectors of the model's width, one for each token. In a
 layer the results of attention and of the feed-forward network are added up. In the backward pass the gradients at the
@@ -99,13 +101,21 @@ def bytes_of_gradients(shape: ModelShape, job: Job) -> float:
 def _along_data(shape: ModelShape, job: Job) -> Traffic:
     if job.data == 1:
         return Traffic(0.0, 0)
+    gathered = sum(weight.part for weight in shape.weights if weight.kept(job.along_data) < weight.part)
     output = sum(kernel.part for kernel in shape.kernels if kernel.is_output and kernel.trains)
     size = bytes_of_gradients(shape, job)
     # a tied one has a gradient as an embedding besides, of an encoder-decoder on each side
     if shape.config.embedding.tie_output:
         size += (2 if shape.has_two_sides else 1) * output * 4
     # XLA joins what is added up at the same time; besides, the sum of the weights of tokens
-    return Traffic(job.accumulation * summed(size, job.data), 2 * job.accumulation)
+    sent, collectives = summed(size, job.data), 2
+    if gathered:
+        matrices = sum(weight.kept(job.along_data) < weight.part for weight in shape.weights)
+        # XLA for processors adds up whole gradients and keeps a part; accelerators add up the part alone
+        sent /= 1 if job.compiler == "cpu" else 2
+        sent += summed(gathered * job.weight_itemsize, job.data) / 2
+        collectives += 2 * matrices
+    return Traffic(job.accumulation * sent, job.accumulation * collectives)
 
 
 def _along_model(shape: ModelShape, job: Job) -> Traffic:

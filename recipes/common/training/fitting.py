@@ -72,10 +72,10 @@ class TrainingConfig:
     )
     dtype: str = setting("float32", "Dtype policy; mixed_bfloat16 is faster on accelerators and on some CPUs.")
     jit_compile: bool | None = setting(None, "Whether XLA compiles the training step. null: only on JAX.")
-    distribution: dict[str, int] | Literal["mirrored", "data", "model"] | None = setting(
+    distribution: dict[str, int] | Literal["mirrored", "data", "fsdp", "model"] | None = setting(
         None,
-        "Several devices: mirrored (TensorFlow, one machine); data, model or a mesh {data: 4, model: 2} (JAX, all "
-        "processes).",
+        "Several devices: mirrored (TensorFlow, one machine); data, fsdp, model or a mesh {fsdp: 4, model: 2} (JAX, "
+        "all processes).",
         harmless=True,
     )
     patience: int | None = setting(

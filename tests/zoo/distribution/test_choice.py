@@ -15,10 +15,11 @@ from zoo import distribution
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("mirorred", "distribution must be one of mirrored, data, model"),
-        ({"data": 0}, "axes 'data' and 'model' with sizes of at least 1"),
-        ({"batch": 2}, "axes 'data' and 'model'"),
-        ({}, "axes 'data' and 'model'"),
+        ("mirorred", "distribution must be one of mirrored, data, fsdp, model"),
+        ({"data": 0}, "axes 'data' or 'fsdp', and 'model', with sizes of at least 1"),
+        ({"batch": 2}, "axes 'data' or 'fsdp'"),
+        ({"data": 2, "fsdp": 2}, "axes 'data' or 'fsdp'"),
+        ({}, "axes 'data' or 'fsdp'"),
         (4, "distribution must be one of"),
     ],
 )
@@ -270,7 +271,10 @@ print(json.dumps(found))
     found = errors_of(code, KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4")
     assert "as many devices as there are, got {'data': 3, 'model': 2} = 6 of 4" in found["size"]
     assert "made before zoo.distribution.use()" in found["before"]
-    assert "quantize() needs a distribution without an axis 'model'" in found["quantize"]
+    assert (
+        "quantize() needs a distribution in which each device has all weights, without the axes 'model' and 'fsdp'"
+        in found["quantize"]
+    )
     assert "must divide the 3 heads" in found["heads"]
     assert any("model" in spec for spec in found["updates"])
     assert found["moments"][0] and any("model" in spec for spec in found["moments"][1])

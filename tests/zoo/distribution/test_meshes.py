@@ -18,6 +18,28 @@ def test_same_as_one_device(tmp_path, shape):
         assert bool(parts) == (name == "model")
 
 
+FSDP = [
+    ("decoder", "fsdp", 8, 0.0),
+    ("decoder", {"fsdp": 2, "model": 2}, 4, 0.2),
+    pytest.param("encoder_decoder", "fsdp", 2, 0.2, marks=pytest.mark.slow),
+    pytest.param("encoder", "fsdp", 4, 0.2, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("shape", "distribution", "devices", "dropout"), FSDP)
+def test_weights_divided_along_data(tmp_path, shape, distribution, devices, dropout):
+    """Each device keeps a part of each matrix and of its moments."""
+    options = {"shape": shape, "dropout": dropout}
+    one, _ = fit(tmp_path, "one", options, KERAS_BACKEND="jax")
+    several = {**options, "distribution": distribution}
+    found, printed = fit(tmp_path, "several", several, KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES=str(devices))
+    assert_same(found, one)
+    kernels = {path: layout for path, layout in printed.items() if path.endswith(("kernel", "embeddings"))}
+    # a vocabulary of 26 is divided by its width
+    assert kernels and all("'data'" in layout for layout in kernels.values() if layout)
+    assert not any("'data'" in layout for path, layout in printed.items() if path not in kernels)
+
+
 def test_mesh_of_both_with_dropout(tmp_path):
     """Random numbers do not depend on the devices."""
     options = {"shape": "decoder", "dropout": 0.2}

@@ -76,7 +76,7 @@ def compiled(*jobs, changes=None, **options):
         config = dataclasses.replace(job.config, remat=job.remat).to_dict()
         case = {"config": config, "batch_size": job.batch_size // job.accumulation, "length": job.length, **options}
         if job.devices > 1:
-            case["mesh"] = {"data": job.data, "model": job.model}
+            case["mesh"] = {"fsdp" if job.fsdp else "data": job.data, "model": job.model}
         given = {name: getattr(job, name) for name in ("dtype", "optimizer", "accumulation")}
         cases.append({**case, **given, **change})
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", "JAX_PLATFORMS": "cpu"}
@@ -104,7 +104,7 @@ def shape_of(job, change):
 
 def sent(row, devices):
     """Bytes that a device sends for the collectives of a program, all of groups of one size."""
-    factors = {"all-reduce": 2, "all-gather": 1}
+    factors = {"all-reduce": 2, "all-gather": 1, "all-to-all": 1, "collective-permute": 1}
     return sum(factors[each["kind"]] * each["bytes"] * (devices - 1) / devices for each in row["collectives"])
 
 
@@ -117,9 +117,12 @@ PLANS = [
     (Job(BOTH, 8, 256, data=4, **ON_PROCESSORS), {}),
     (Job(LLAMA, 8, 256, remat=True, dtype="float32"), {}),
     (Job(LLAMA, 8, 256, data=4, dtype="mixed_bfloat16"), {}),
+    (Job(DEEP, 16, 256, data=4, fsdp=True, **ON_PROCESSORS), {}),
 ]
 MORE_PLANS = [
     (Job(LLAMA, 8, 256, data=2, model=2, **ON_PROCESSORS), {}),
+    (Job(LLAMA, 8, 256, data=2, model=2, fsdp=True, **ON_PROCESSORS), {}),
+    (Job(BOTH, 16, 128, data=4, fsdp=True, **ON_PROCESSORS), {}),
     (Job(DEEP_ENCODER, 8, 256, **ON_PROCESSORS), {}),
     (Job(CAPACITY, 8, 256, **ON_PROCESSORS), {}),
     (Job(LLAMA, 8, 256, data=4, **ON_PROCESSORS), {"lora_rank": 8}),
@@ -164,7 +167,8 @@ def differences(job, change, row):
         # XLA also counts norms, softmax and activations
         "operations": (operations_of(shape, job).of_device / job.accumulation, row["operations"], 0.05),
         "weights and moments": (memory.weights + memory.optimizer, row["arguments"], 0.02),
-        "traffic": (traffic, sent(row, max(job.data, job.model)), 0.02),
+        # some gradients come in parts at once, where XLA computes them so
+        "traffic": (traffic, sent(row, max(job.data, job.model)), 0.35 if job.fsdp else 0.02),
     }
     if job.compiler == "cpu":
         pairs["memory"] = (memory.peak, row["arguments"] + row["temporary"], 0.15)
