@@ -28,85 +28,94 @@ def device() -> str:
 
 
 def measure(library: str, job: Job) -> Iterator[dict[str, Any]]:
-    """Measures the mask of the job by all paths that support it, and yields a row for each.
+    """Measures the mask of the job by the paths that support it, and yields a row for each.
 
     Args:
         library: "zoo".
         job: The job.
     """
-    arrays, mask = _arguments(job)
-    wanted = _reference(arrays, mask)
-    chosen = layers.attention.kernels.choose_path(*arrays, mask)
-    for path in layers.attention.kernels.dispatch.PATHS:
+    arrays, facts = _inputs(job)
+    mask = _mask(job, facts)
+    kernels = layers.attention.kernels
+    chosen = kernels.choose_path(*arrays, mask).path
+    wanted = _reference(job, arrays, facts)
+    for path in kernels.dispatch.PATHS:
+        # "blocked" is for lengths whose scores are too large to hold
+        if path == "blocked" != chosen:
+            continue
         try:
-            layers.attention.kernels.choose_path(*arrays, mask, path=path)
+            kernels.choose_path(*arrays, mask, path=path)
         except ValueError:
             continue
-        row = {"path": path, "is_chosen": path == chosen.path}
+        row = {"path": path, "is_chosen": path == chosen}
         try:
-            yield {**row, **_measured(arrays, mask, path, wanted)}
+            yield {**row, **_measured(job, arrays, facts, path, wanted)}
         except Exception as error:  # of any kind: what the library of a device refuses when a program is compiled
             yield {**row, "failed": f"{type(error).__name__}: {error}"[:300]}
 
 
-def _arguments(job: Job) -> tuple[tuple[Any, Any, Any], layers.attention.masks.AttentionMask | None]:
-    name = job.mask
+_Arrays = tuple[Any, Any, Any]
+
+
+def _inputs(job: Job) -> tuple[_Arrays, dict[str, Any]]:
+    """Query, key and value; and the tensors of the mask, which programs get as inputs, as those of models do."""
     rows, length, heads = job.batch_size, job.length, job.num_heads
     keys = jax.random.split(jax.random.key(0), 3)
     query, key, value = (jax.random.normal(each, (rows, heads, length, job.head_dim), jnp.bfloat16) for each in keys)
-    if "grouped" in name:
+    if "grouped" in job.mask:
         groups = max(1, heads // 4)
         key, value = key[:, :groups], value[:, :groups]
-    facts: dict[str, Any] = {"causal": "causal" in name}
-    if "padding" in name:
+    facts: dict[str, Any] = {}
+    if "padding" in job.mask:
         facts["key_padding_mask"] = jnp.arange(length) < jnp.linspace(length // 2, length, rows).astype(int)[:, None]
-    if "window" in name:
-        facts["window"] = (length // 4 - 1, 0)
-    if "packed" in name:
+    if "packed" in job.mask:
         segments = jnp.broadcast_to(jnp.arange(length) * 4 // length, (rows, length))
         facts |= {"query_segment_ids": segments, "key_segment_ids": segments}
-    return (query, key, value), None if not name else layers.attention.masks.AttentionMask(**facts)
+    return (query, key, value), facts
 
 
-def _programs(
-    mask: layers.attention.masks.AttentionMask | None, path: str, scale: float
-) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    def forward(query: Any, key: Any, value: Any) -> Any:
-        return layers.attention.kernels.attend(query, key, value, mask, scale=scale, path=path)
+def _mask(job: Job, facts: dict[str, Any]) -> layers.attention.masks.AttentionMask | None:
+    window = (job.length // 4 - 1, 0) if "window" in job.mask else None
+    causal = "causal" in job.mask
+    return layers.attention.masks.AttentionMask(causal=causal, window=window, **facts) if job.mask else None
 
-    def loss(*arrays: Any) -> Any:
-        return jnp.sum(jnp.square(forward(*arrays).astype(jnp.float32)))
+
+def _programs(job: Job, path: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Attention, and its gradients by query, key and value; both take these three and the tensors of the mask."""
+
+    def forward(query: Any, key: Any, value: Any, facts: dict[str, Any]) -> Any:
+        scale = job.head_dim**-0.5
+        return layers.attention.kernels.attend(query, key, value, _mask(job, facts), scale=scale, path=path)
+
+    def loss(*inputs: Any) -> Any:
+        return jnp.sum(jnp.square(forward(*inputs).astype(jnp.float32)))
 
     return forward, jax.grad(loss, (0, 1, 2))
 
 
-def _reference(arrays: tuple[Any, Any, Any], mask: layers.attention.masks.AttentionMask | None) -> tuple[Any, Any]:
-    forward, gradient = _programs(mask, "plain", arrays[0].shape[-1] ** -0.5)
+def _reference(job: Job, arrays: _Arrays, facts: dict[str, Any]) -> tuple[Any, Any]:
+    forward, gradient = _programs(job, "plain")
     with jax.default_matmul_precision("highest"):
-        both = jax.jit(lambda *exact: (forward(*exact), gradient(*exact)))
-        return both(*(array.astype(jnp.float32) for array in arrays))
+        both = jax.jit(lambda *inputs: (forward(*inputs), gradient(*inputs)))
+        return both(*(array.astype(jnp.float32) for array in arrays), facts)
 
 
-def _measured(
-    arrays: tuple[Any, Any, Any], mask: layers.attention.masks.AttentionMask | None, path: str, wanted: tuple[Any, Any]
-) -> dict[str, Any]:
-    forward, gradient = (
-        jax.jit(program).lower(*arrays).compile() for program in _programs(mask, path, arrays[0].shape[-1] ** -0.5)
-    )
-    text, memory = gradient.as_text(), gradient.memory_analysis()
-    targets = " ".join(re.findall(r'custom_call_target="([^"]+)"', text))
+def _measured(job: Job, arrays: _Arrays, facts: dict[str, Any], path: str, wanted: tuple[Any, Any]) -> dict[str, Any]:
+    inputs = (*arrays, facts)
+    forward, gradient = (jax.jit(program).lower(*inputs).compile() for program in _programs(job, path))
+    targets = " ".join(re.findall(r'custom_call_target="([^"]+)"', gradient.as_text()))
     kernels = [kind for kind, pattern in _KERNELS.items() if re.search(pattern, targets)]
-    value, gradients = forward(*arrays), gradient(*arrays)
+    memory = gradient.memory_analysis()
     exact_value, exact_gradients = wanted
     return {
         "kernel": " and ".join(kernels) or "XLA",
-        "forward_seconds": _seconds(forward, arrays),
-        "both_seconds": _seconds(gradient, arrays),
+        "forward_seconds": _seconds(forward, inputs),
+        "both_seconds": _seconds(gradient, inputs),
         "temporary_bytes": int(memory.temp_size_in_bytes) if memory is not None else None,
-        "error": _largest(value, exact_value),
+        "error": _largest(forward(*inputs), exact_value),
         "gradient_error": max(
             _largest(one, exact) / float(jnp.abs(exact).max())
-            for one, exact in zip(gradients, exact_gradients, strict=True)
+            for one, exact in zip(gradient(*inputs), exact_gradients, strict=True)
         ),
     }
 
@@ -115,10 +124,10 @@ def _largest(value: Any, exact: Any) -> float:
     return float(jnp.abs(value.astype(jnp.float32) - exact).max())
 
 
-def _seconds(program: Callable[..., Any], arrays: tuple[Any, ...]) -> float:
-    jax.block_until_ready(program(*arrays))
+def _seconds(program: Callable[..., Any], inputs: tuple[Any, ...]) -> float:
+    jax.block_until_ready(program(*inputs))
     started = time.perf_counter()
     for _ in range(_CALLS):
-        result = program(*arrays)
+        result = program(*inputs)
     jax.block_until_ready(result)
     return (time.perf_counter() - started) / _CALLS

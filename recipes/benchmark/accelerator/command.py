@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from recipes.benchmark.accelerator.plan import LEAST_SECONDS, LIBRARIES, PARTS, runs
-from recipes.benchmark.accelerator.processes import Run, rows_of
+from recipes.benchmark.accelerator.processes import Process, Run
 from recipes.benchmark.accelerator.report import heading, line, plot, table
 
 
@@ -115,16 +116,28 @@ def _positive(word: str) -> float:
 
 def _rows(given: argparse.Namespace, started: float) -> Iterator[dict[str, Any]]:
     """The rows of all processes; a row that says so for what the time of the whole benchmark does not reach."""
-    with tempfile.TemporaryDirectory() as cache_folder:
-        for run in runs(tiny=given.tiny, cache_folder=cache_folder):
-            if run.part not in given.parts or run.library not in given.libraries:
-                continue
+    with tempfile.TemporaryDirectory() as cache_folder, contextlib.ExitStack() as stack:
+        planned = [
+            run
+            for run in runs(tiny=given.tiny, cache_folder=cache_folder)
+            if run.part in given.parts and run.library in given.libraries
+        ]
+
+        def begin(run: Run) -> Process:
+            python = given.transformers_python if run.library == "transformers" else sys.executable
+            return stack.enter_context(Process(run, python))
+
+        ready = begin(planned[0]) if planned else None
+        for index, run in enumerate(planned):
             left = given.seconds - (time.monotonic() - started)
             if left < LEAST_SECONDS:
                 yield from _not_begun(run, given.seconds)
                 continue
-            python = given.transformers_python if run.library == "transformers" else sys.executable
-            yield from rows_of(run, min(run.seconds, left), python)
+            following = planned[index + 1] if index + 1 < len(planned) else None
+            with ready as process:
+                # it imports while this one measures
+                ready = begin(following) if following else None
+                yield from process.rows(min(run.seconds, left))
 
 
 def _not_begun(run: Run, seconds: float) -> Iterator[dict[str, Any]]:

@@ -26,6 +26,8 @@ def main(spec: str) -> None:
     given = json.loads(spec)
     try:
         module = importlib.import_module(f"recipes.benchmark.accelerator.{given['module']}")
+        # another process may still use the device
+        sys.stdin.readline()
         say({"kind": "device", "device": module.device(), "versions": _versions()})
     except ImportError as error:
         # of a library that is compared, where it is not installed

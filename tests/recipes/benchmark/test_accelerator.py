@@ -18,7 +18,7 @@ from recipes.benchmark.accelerator import command, plan, report
 from recipes.benchmark.accelerator.devices import peak_operations
 from recipes.benchmark.accelerator.jobs import MARK, Job
 from recipes.benchmark.accelerator.kernels import traced_kernels
-from recipes.benchmark.accelerator.processes import Run, rows_of
+from recipes.benchmark.accelerator.processes import Process, Run
 from recipes.benchmark.accelerator.shapes import SHAPES, Shape, training_operations
 
 ROOT = Path(__file__).parents[3]
@@ -105,6 +105,11 @@ def said(**row):
     return f"echo '{MARK}{json.dumps(row)}'"
 
 
+def rows_of(run, seconds, python=sys.executable):
+    with Process(run, python) as process:
+        yield from process.rows(seconds)
+
+
 RUN = Run("gpt2", "zoo", "keras_training", (Job("a"), Job("b"), Job("c")), 60)
 
 
@@ -144,15 +149,30 @@ def test_all_parts_together_have_a_limit(tmp_path, monkeypatch, capsys):
     clock = [100.0]
     begun = []
 
-    def rows(run, seconds, python):
-        begun.append((run.part, run.library, seconds, python))
-        clock[0] += seconds
-        row = {"part": run.part, "library": run.library}
-        yield {**row, "kind": "device", "device": "NVIDIA H100 80GB HBM3", "versions": {"jax": "1"}}
-        for job in run.jobs:
-            yield {**row, "kind": "row", "name": job.name, "failed": "not done"}
+    class Fake:
+        def __init__(self, run, python):
+            self.run, self.python = run, python
+            open_now.append(self)
 
-    monkeypatch.setattr(command, "rows_of", rows)
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            if self in open_now:
+                open_now.remove(self)
+
+        def rows(self, seconds):
+            # this one measures, and the next one imports
+            assert 1 <= len(open_now) <= 2
+            begun.append((self.run.part, self.run.library, seconds, self.python))
+            clock[0] += seconds
+            row = {"part": self.run.part, "library": self.run.library}
+            yield {**row, "kind": "device", "device": "NVIDIA H100 80GB HBM3", "versions": {"jax": "1"}}
+            for job in self.run.jobs:
+                yield {**row, "kind": "row", "name": job.name, "failed": "not done"}
+
+    open_now = []
+    monkeypatch.setattr(command, "Process", Fake)
     monkeypatch.setattr(command.time, "monotonic", lambda: clock[0])
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     script = interpreter(tmp_path, "exit 1")
@@ -165,6 +185,7 @@ def test_all_parts_together_have_a_limit(tmp_path, monkeypatch, capsys):
     assert results["rows"][-1]["left_out"] == "not begun: the 350 s of all parts were over"
     output = capsys.readouterr().out
     assert "There is no figure: no row has tokens per second." in output and "989 TFLOP/s" in output
+    assert not open_now
     begun.clear()
     command.main(["--parts", "t5", "--libraries", "zoo", "--output", str(tmp_path)])
     assert [(part, library) for part, library, _, _ in begun] == [("t5", "zoo")]
