@@ -5,6 +5,7 @@ A dropout decision needs far less than the 32 random bits of a uniform float: wi
 keeping an element, so that the expectation is exact.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -82,6 +83,29 @@ def dropout_multiplier(shape: Any, rate: float, seed: Any, dtype: str = "float32
     return ops.cast(keep, dtype) * (2**bits / (2**bits - numerator))
 
 
+class _SeedOfBlock(keras.random.SeedGenerator):
+    """A seed generator whose only seed is a given one, made another one by a number.
+
+    Args:
+        seed: The seed, integers `(2,)`.
+        number: The number, an integer or a scalar tensor.
+    """
+
+    def __init__(self, seed: Any, number: Any) -> None:
+        # without a state of its own
+        self._seed, self._number = seed, number
+
+    def next(self, ordered: bool = True) -> Any:
+        dtype = self._seed.dtype
+        # the second word counts draws: numbers are spread over the first one, far from those of other layers and steps
+        spread = ops.cast(self._number, dtype) * ops.cast(_SPREAD, dtype)
+        return ops.stack([self._seed[0] + spread, self._seed[1]])
+
+
+# odd, so that numbers below 2**31 give different products: the golden ratio of 31 bits
+_SPREAD = 1_327_217_885
+
+
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class Dropout(keras.layers.Dropout):
     """Dropout that draws fewer random bits than `keras.layers.Dropout`.
@@ -123,3 +147,42 @@ class Dropout(keras.layers.Dropout):
                 actual if wanted is None else wanted for actual, wanted in zip(shape, self.noise_shape, strict=True)
             )
         return inputs * dropout_multiplier(shape, self.rate, self.seed_generator, inputs.dtype)
+
+    def by_block(self) -> Callable[[Any, Any, str], Any]:
+        """Returns a function that gives the factors of any block of a large tensor, each time the same ones.
+
+        The function takes the number of the block, its shape and the dtype of the factors. So a tensor of which there
+        is never more than a block, such as the weights of long attention, is dropped in the forward pass and again in
+        the backward pass. Each call of this method draws new factors.
+
+        Example:
+
+        >>> factors = Dropout(0.1, seed=1).by_block()
+        >>> factors(7, (2, 4), "float32").shape
+        (2, 4)
+        """
+        seed = seed_of_replica(self.seed_generator).next()
+        return lambda number, shape, dtype: dropout_multiplier(shape, self.rate, _SeedOfBlock(seed, number), dtype)
+
+
+class WeightDropout:
+    """Dropout of the attention weights of one call, at once or block by block.
+
+    Args:
+        layer: The layer that drops.
+
+    Attributes:
+        last: The weights that it was called with, dropped; None if it has only been asked for factors of blocks.
+    """
+
+    def __init__(self, layer: Dropout) -> None:
+        self._layer = layer
+        self.last: Any = None
+
+    def __call__(self, weights: Any) -> Any:
+        self.last = self._layer(weights, training=True)
+        return self.last
+
+    def by_block(self) -> Callable[[Any, Any, str], Any]:
+        """See `Dropout.by_block`."""
+        return self._layer.by_block()

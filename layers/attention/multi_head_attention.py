@@ -15,7 +15,7 @@ from layers.attention.latents import LatentHeads, Latents
 from layers.attention.masks import AttentionMask, both
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting, check_weighting
 from layers.dense import Dense
-from layers.dropout import Dropout
+from layers.dropout import Dropout, WeightDropout
 from layers.errors import refuse_names
 from layers.initializers import separate
 from layers.keras_internals import stateless_scope
@@ -383,13 +383,7 @@ class MultiHeadAttention(keras.layers.Layer):
     ) -> tuple[Any, Any]:
         """Heads `(batch, heads, length, value_head_dim)`, and the weights before dropout, or None."""
         return_weights = return_weights or self._heads.encoding.needs_weights
-        dropout, dropped = None, []
-        if self.weight_dropout is not None and training:
-
-            def dropout(weights: Any) -> Any:
-                dropped.append(self.weight_dropout(weights, training=True))
-                return dropped[-1]
-
+        dropout = WeightDropout(self.weight_dropout) if self.weight_dropout is not None and training else None
         result = attend(
             query,
             key,
@@ -408,8 +402,8 @@ class MultiHeadAttention(keras.layers.Layer):
         )
         heads, weights = result if return_weights else (result, None)
         # what the encoding adds to the values gets the same weights as the values, dropout included
-        heads = self._heads.encoding.on_output(heads, dropped[-1] if dropped else weights, positions, key_positions)
-        return heads, weights
+        used = weights if dropout is None or dropout.last is None else dropout.last
+        return self._heads.encoding.on_output(heads, used, positions, key_positions), weights
 
     def _queries_of(self, vectors: Any) -> Any:
         """Vectors `(count, width)` as queries `(heads, count, head_dim)`, without norm and position."""

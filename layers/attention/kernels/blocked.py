@@ -50,6 +50,7 @@ def blocked_attention(
     bias: Any = None,
     soft_cap: float | None = None,
     sinks: Any = None,
+    dropout: Any = None,
     block_length: int | None = None,
 ) -> Any:
     """Attention whose memory is linear in the lengths, forward and backward.
@@ -80,6 +81,7 @@ def blocked_attention(
         make_bias, bias = DistanceBias, bias_by_distance(bias, query_length, key_length)
     elif bias is not None:
         bias = evaluate_bias(bias, mask, query_length, key_length)
+    factors = None if dropout is None else dropout.by_block()
     names = [name for name, x in (("bias", bias), ("sinks", sinks)) if x is not None]
     tensors = [to_float32(value_of(x)) for x in (query, key, value, bias, sinks) if x is not None]
     block_mask = BlockMask(mask, grid)
@@ -89,7 +91,7 @@ def blocked_attention(
         extras = dict(zip(names, tensors[3:], strict=True))
         if "bias" in extras:
             extras["bias"] = make_bias(grid, extras["bias"])
-        problem = _Problem(grid, block_mask, scale, soft_cap, *tensors[:3], **extras)
+        problem = _Problem(grid, block_mask, scale, soft_cap, factors, *tensors[:3], **extras)
         output, log_sums = problem.forward()
 
         def gradient(*output_gradients: Any, upstream: Any = None) -> tuple[Any, ...]:
@@ -129,13 +131,14 @@ class _Problem:
         mask: AttentionMask | None,
         scale: float,
         soft_cap: float | None,
+        factors: Callable[[Any, Any, str], Any] | None,
         query: Any,
         key: Any,
         value: Any,
         bias: Any = None,
         sinks: Any = None,
     ) -> None:
-        self.grid, self.mask, self.soft_cap = grid, mask, soft_cap
+        self.grid, self.mask, self.soft_cap, self.factors = grid, mask, soft_cap, factors
         self.query_factor = scale if soft_cap is None else scale / soft_cap
         self.dtype = keras.backend.standardize_dtype(query.dtype)
         self.value_dim = value.shape[-1]
@@ -177,6 +180,12 @@ class _Problem:
             scores = grid.by_row(grid.by_group(scores) + self.bias.block(i, j))
         return self.mask.hide(scores, i, j), tanh
 
+    def dropped(self, weights: Any, i: Any, j: Any) -> Any:
+        """What dropout leaves of the weights `(batch, key_value_heads, rows, key_block)` of blocks i and j."""
+        if self.factors is None:
+            return weights
+        return weights * self.factors(i * self.grid.key_blocks + j, ops.shape(weights), self.dtype)
+
     def forward(self) -> tuple[Any, Any]:
         """The output in blocks, and the logarithm of each row's sum of exponentials."""
         grid = self.grid
@@ -192,14 +201,14 @@ class _Problem:
                 def keep_reference() -> tuple[Any, ...]:
                     scores, _ = self.scores(i, j)
                     weights = ops.exp(scores - safe)
-                    return sums + ops.matmul(weights, self.value[j]), totals + _sum(weights)
+                    return sums + ops.matmul(self.dropped(weights, i, j), self.value[j]), totals + _sum(weights)
 
                 def new_reference() -> tuple[Any, ...]:
                     scores, _ = self.scores(i, j)
                     highest = ops.maximum(reference, ops.max(scores, axis=-1, keepdims=True))
                     new_safe = _replace_unseen(highest)
                     factor, weights = ops.exp(reference - new_safe), ops.exp(scores - new_safe)
-                    new_sums = sums * factor + ops.matmul(weights, self.value[j])
+                    new_sums = sums * factor + ops.matmul(self.dropped(weights, i, j), self.value[j])
                     return new_sums, totals * factor + _sum(weights), highest, ops.all(highest > _UNSEEN)
 
                 quick = ops.cond(all_seen, keep_reference, lambda: (sums, totals))
@@ -266,6 +275,7 @@ class _Problem:
                 scores, tanh = self.scores(i, j)
                 weights = ops.exp(scores - log_sums[i])
                 weight_gradients = ops.einsum("bkrd,bkcd->bkrc", output_gradients[i], self.value[j])
+                weight_gradients = self.dropped(weight_gradients, i, j)
                 score_gradients = weights * (weight_gradients - means[i])
                 if bias_gradient:
                     by_head = ops.reshape(score_gradients, (grid.batch, -1, grid.query_block, grid.key_block))
@@ -273,7 +283,7 @@ class _Problem:
                 if tanh is not None:
                     score_gradients = score_gradients * (self.soft_cap * (1 - tanh * tanh))
                 key_gradient = ops.einsum("bkrc,bkrd->bkcd", score_gradients, query_rows)
-                value_gradient = ops.einsum("bkrc,bkrd->bkcd", weights, output_gradients[i])
+                value_gradient = ops.einsum("bkrc,bkrd->bkcd", self.dropped(weights, i, j), output_gradients[i])
                 row_gradients = row_gradients + ops.matmul(score_gradients, self.key[j])
                 return (
                     after(j, row_gradients),

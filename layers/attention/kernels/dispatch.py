@@ -11,6 +11,7 @@ from layers.attention.kernels.blocked import blocked_attention
 from layers.attention.kernels.fused import fused_attention
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, is_staircase, plain_attention
 from layers.attention.masks import AttentionMask
+from layers.devices import has_accelerator
 from layers.errors import describe
 
 PATHS = ("plain", "blocked", "banded", "fused")
@@ -21,6 +22,8 @@ _MOST_SCORES = 2**31
 # The same for a window whose other arguments rule out the banded path, as positions in a cache do. It is lower, because
 # a window is chosen so that memory does not grow with the text.
 _MOST_LOCAL_SCORES = 2**28
+# The same on an accelerator for weights that are dropped: weights and random bits of all layers would be kept.
+_MOST_DROPPED_SCORES = 2**26
 
 
 class PathChoice(NamedTuple):
@@ -72,7 +75,8 @@ def attend(
             then takes memory linear in the length, and works with the banded path.
         soft_cap: Bound of the scores before bias and mask (Gemma 2, Gemma Team 2024, section 2).
         sinks: `(heads,)`, a logit per head that joins the denominator of the softmax (gpt-oss).
-        dropout: Callable from weights to weights, or `None`.
+        dropout: Callable from weights to weights, or `None`. The blocked path needs one with the method `by_block` of
+            `layers.dropout.Dropout`.
         weighting: An `AttentionWeighting` that makes the weights in place of the softmax; `None` for the softmax.
         path: "auto", "plain", "blocked", "banded" or "fused". `choose_path` returns the choice of "auto".
         preferred_path: With path="auto", the path to take if it supports the arguments.
@@ -104,7 +108,8 @@ def attend(
         return banded_attention(query, key, value, mask, scale=scale, **options)
     if chosen == "fused":
         return fused_attention(query, key, value, mask, scale=scale)
-    return blocked_attention(query, key, value, mask, scale=scale, bias=bias, soft_cap=soft_cap, sinks=sinks)
+    given = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout}
+    return blocked_attention(query, key, value, mask, scale=scale, **given)
 
 
 def choose_path(
@@ -176,6 +181,8 @@ def choose_path(
             return PathChoice("banded", "a query sees few keys of a long sequence; the length is not known")
     size = _score_bytes(query, key, mask) if known else 0
     most = _MOST_LOCAL_SCORES if is_local and known and _sees_few(mask, *lengths) else _MOST_SCORES
+    if dropout is not None and has_accelerator():
+        most = _MOST_DROPPED_SCORES
     if _objection("fused", query, value, mask, **asked) is None and not _on_jax_cpu():
         return PathChoice("fused", "the backend has a kernel for it")
     if not known:
@@ -260,8 +267,10 @@ def _objection(
         if bias is not None and not depends_on_distance(bias):
             return "the bias does not say that it depends on the distance alone"
         return None
-    if dropout is not None:
-        return f"the {path} path has no dropout of the weights"
+    if dropout is not None and path == "fused":
+        return "the fused kernel has no dropout of the weights"
+    if dropout is not None and not hasattr(dropout, "by_block"):
+        return f"dropout={dropout!r} has no method by_block, which gives the factors of a block of weights"
     if path == "fused":
         if keras.backend.backend() not in ("jax", "torch"):
             return f"the {keras.backend.backend()} backend has no fused kernel"

@@ -6,6 +6,8 @@ import pytest
 from keras import ops
 
 from layers.attention import AttentionMask, MultiHeadAttention, attend, choose_path, path_up_to
+from layers.attention.kernels import dispatch
+from layers.dropout import Dropout
 
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
@@ -43,6 +45,15 @@ def test_choice_by_length_on_tensorflow():
     assert path(None) == path(None, CAUSAL) == "plain"
     assert path(None, WINDOW) == "banded"
     assert path(None, AttentionMask(window=(1000, 0))) == "banded"
+
+
+def test_dropped_weights_are_not_all_held_on_an_accelerator(monkeypatch):
+    def path(length):
+        return choose_path(*tensors(length, batch=32, heads=12, key_value_heads=12), CAUSAL, dropout=Dropout(0.1)).path
+
+    assert path(1024) == "plain" and path(4096) == "blocked"
+    monkeypatch.setattr(dispatch, "has_accelerator", lambda: True)
+    assert path(128) == "plain" and path(1024) == "blocked"
 
 
 def test_a_window_that_no_sequence_is_much_longer_than_is_not_cut_into_chunks():
@@ -179,7 +190,7 @@ def test_functional_model_of_unknown_batch_and_long_length(kernels):
             {"path": "blocked", "return_weights": True},
             "never holds all weights, and return_weights is set",
         ),
-        (tensors(10), {"path": "blocked", "dropout": lambda weights: weights}, "has no dropout"),
+        (tensors(10), {"path": "blocked", "dropout": lambda weights: weights}, "dropout=.* no method by_block"),
     ],
 )
 def test_errors(arguments, options, message):
