@@ -111,7 +111,8 @@ def say(row: dict[str, Any]) -> None:
     Args:
         row: Plain values, with `kind`: "device", "row", "kernels", "progress" or "done".
     """
-    print(MARK + json.dumps(row), flush=True)
+    # what was printed before, such as the dots of pytest, may not have ended its line
+    print("\n" + MARK + json.dumps(row), flush=True)
 
 
 class UnavailableError(Exception):

@@ -16,7 +16,7 @@ import pytest
 
 from recipes.benchmark.accelerator import command, plan, report
 from recipes.benchmark.accelerator.devices import peak_operations
-from recipes.benchmark.accelerator.jobs import MARK, Job
+from recipes.benchmark.accelerator.jobs import MARK, Job, say
 from recipes.benchmark.accelerator.kernels import traced_kernels
 from recipes.benchmark.accelerator.processes import Process, Run
 from recipes.benchmark.accelerator.shapes import SHAPES, Shape, training_operations
@@ -129,6 +129,12 @@ def test_a_limit_ends_the_process_and_what_it_has_started(tmp_path):
     assert [row["failed"] for row in rows[1:]] == ["not done within 2 s, with 7 passed", "not begun within 2 s"]
     time.sleep(3)
     assert not alive.exists()
+
+
+def test_a_row_has_a_line_of_its_own(capsys):
+    print("....", end="")
+    say({"kind": "progress", "done": "4 passed"})
+    assert f'{MARK}{{"kind": "progress", "done": "4 passed"}}' in capsys.readouterr().out.splitlines()
 
 
 def test_a_process_that_ends_says_why(tmp_path):
