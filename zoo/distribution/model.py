@@ -18,6 +18,7 @@ from zoo.distribution.data import distributed_batch, distributed_data
 from zoo.distribution.gathering import divided, gathered
 from zoo.distribution.layouts import ModelLayouts
 from zoo.distribution.replicas import add_gradients_first, first_replica, mean_over_replicas, scope_of
+from zoo.distribution.sparse_gradients import sum_repeated_rows
 from zoo.storage.processes import num_processes, whole_value
 
 
@@ -59,6 +60,7 @@ class DistributedModel(ModelHooks):
         with scope_of(self):
             super().compile(*args, **kwargs)
             require_distributable(self)
+            sum_repeated_rows(self.optimizer)
             add_gradients_first(self.optimizer)
             weigh_accumulated(self.optimizer)
             replace_loss_mean(self, LossMean("loss"))

@@ -1,8 +1,8 @@
 """Training on the devices of one machine by `tf.distribute.MirroredStrategy`: what Keras leaves to each replica.
 
 Each replica has a copy of the weights and its part of the rows of a batch. Keras takes the mean of a loss over the
-tokens of a replica and gives all replicas the same weight, clips the gradient of each replica by itself, and squares
-the parts of a sparse gradient. Here all of these are as on one device that has the whole batch.
+tokens of a replica and gives all replicas the same weight, and clips the gradient of each replica by itself. Here all of
+these are as on one device that has the whole batch.
 """
 
 import contextlib
@@ -15,9 +15,7 @@ import keras
 from layers.devices import num_replicas
 from layers.keras_internals import (
     are_overwritten,
-    clip_gradients,
     model_strategy,
-    replace_clip_gradients,
     take_gradients_as_sums,
 )
 
@@ -58,7 +56,6 @@ def add_gradients_first(optimizer: keras.optimizers.Optimizer) -> None:
         return
     optimizer.apply = types.MethodType(_apply, optimizer)
     take_gradients_as_sums(optimizer)
-    replace_clip_gradients(optimizer, _clip)
 
 
 # Keras's LossScaleOptimizer passes the variables by name
@@ -80,14 +77,6 @@ def _apply(optimizer: Any, gradients: Sequence[Any], trainable_variables: Iterab
             of_replicas = context.all_gather(tf.expand_dims(gradient, 0), axis=0)
             gradients[index] = tf.reduce_max(of_replicas, axis=0)
     type(optimizer).apply(optimizer, gradients, variables)
-
-
-def _clip(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:
-    import tensorflow as tf
-
-    clipped = clip_gradients(optimizer, gradients)
-    # the rows of a token that a batch has several times are one row, as `zoo.training.one_kernel` has it
-    return [None if gradient is None else tf.convert_to_tensor(gradient) for gradient in clipped]
 
 
 def first_replica(batch: Any, strategy: Any) -> Any:
