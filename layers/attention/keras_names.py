@@ -19,6 +19,8 @@ _OTHER = {
     "cache_update_index": "cache_index, with a cache of make_cache()",
 }
 _SAME = frozenset(("query", "value", "key", "use_causal_mask", "return_attention_scores"))
+# what they are called here
+_OWN = {"query": "inputs", "value": "memory", "return_attention_scores": "return_weights"}
 
 
 def to_own_names(causal: bool, positional: tuple[Any, ...], arguments: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +33,7 @@ def to_own_names(causal: bool, positional: tuple[Any, ...], arguments: dict[str,
 
     Raises:
         ValueError: If `key` is another tensor than `value`, or `use_causal_mask` is not `causal`.
-        TypeError: If there is no such argument here, or there are three tensors.
+        TypeError: If there is no such argument here, one is given by both names, or there are three tensors.
 
     Example:
 
@@ -46,15 +48,19 @@ def to_own_names(causal: bool, positional: tuple[Any, ...], arguments: dict[str,
         )
     if not _SAME & arguments.keys():
         return arguments
+    given = {**arguments, **dict(zip(("inputs", "memory"), positional, strict=False))}
+    for name, own_name in _OWN.items():
+        if given.get(name) is not None and given.get(own_name) is not None:
+            raise TypeError(f"The call of MultiHeadAttention takes {name} or {own_name}, which are the same, got both.")
     own = {name: value for name, value in arguments.items() if name not in _SAME}
     if arguments.get("use_causal_mask", causal) != causal:
         raise ValueError(
             f"use_causal_mask must be {causal} as causal of the layer, got {arguments['use_causal_mask']}: make it "
             f"with causal={not causal}."
         )
-    inputs = positional[0] if positional else arguments.get("query")
+    inputs = given.get("inputs", arguments.get("query"))
     value, key = (arguments.get(name) for name in ("value", "key"))
-    memory = (*positional[1:], inputs if value is None else value)[0]
+    memory = next((each for each in (value, given.get("memory")) if each is not None), inputs)
     if key is not None and key is not memory:
         raise ValueError(
             f"key must be the same tensor as value, got another one, {describe(key)}: keys and values come from the "

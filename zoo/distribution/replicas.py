@@ -1,8 +1,8 @@
 """Training on the devices of one machine by `tf.distribute.MirroredStrategy`: what Keras leaves to each replica.
 
 Each replica has a copy of the weights and its part of the rows of a batch. Keras takes the mean of a loss over the
-tokens of a replica and gives all replicas the same weight, and clips the gradient of each replica by itself. Here all of
-these are as on one device that has the whole batch.
+tokens of a replica and gives all replicas the same weight, and clips the gradient of each replica by itself. Here both
+are as on one device that has the whole batch.
 """
 
 import contextlib

@@ -269,6 +269,22 @@ def test_names_of_keras_that_mean_something_else(arguments, error, message):
         made(4, 6)(normal(2, 5, 12), **arguments)
 
 
+def test_one_argument_by_both_names():
+    x, memory = normal(2, 5, 12), normal(2, 3, 12)
+    layer = made(4, 6)
+    for positional, arguments, names in (
+        ((x, memory), {"value": x}, "value or memory"),
+        ((x,), {"memory": memory, "value": x}, "value or memory"),
+        ((x,), {"query": x}, "query or inputs"),
+        ((), {"query": x, "inputs": normal(2, 5, 12, seed=1)}, "query or inputs"),
+        ((x,), {"return_attention_scores": True, "return_weights": False}, "return_attention_scores or return_weights"),
+    ):
+        with pytest.raises(TypeError, match=f"takes {names}, which are the same, got both"):
+            layer(*positional, **arguments)
+    result = array(layer(x, memory))
+    np.testing.assert_array_equal(array(layer(inputs=x, value=memory, memory=None)), result)
+
+
 def test_three_tensors_and_options_of_keras():
     x = normal(2, 5, 12)
     with pytest.raises(TypeError, match="takes inputs and memory without a name, got 3 arguments"):
