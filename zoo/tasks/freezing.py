@@ -83,8 +83,11 @@ def weights_of_parts(task: Any, parts: Sequence[str]) -> dict[str, list[Any]]:
         parts: Their names, see `freeze`.
 
     Raises:
-        ValueError: If a part is unknown.
+        ValueError: If a part is unknown, or no name.
     """
+    for part in parts:
+        if not isinstance(part, str):
+            raise ValueError(f"The parts of a model must be given by their names, got {part!r}.")
     places = [(place_of(task, variable).split("/"), variable) for variable in task.weights]
     weights = {part: [variable for place, variable in places if _is_in(place, part)] for part in parts}
     for part, found in weights.items():

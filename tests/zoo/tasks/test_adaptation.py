@@ -417,6 +417,7 @@ def test_modules_to_save_train_beside_updates(make_task, texts, tmp_path):
     [
         ("final_norm", "modules_to_save must be names of parts of the backbone, got 'final_norm'"),
         (["token_embeding"], "Did you mean 'token_embedding'"),
+        ([["query"]], r"The parts of a model must be given by their names, got \['query'\]"),
         (["head"], "modules_to_save must be parts of the backbone, got 'head': the head trains anyway"),
         (["query"], "weights must not be of layers that have low-rank updates, got .*query/kernel"),
         (["block_0/attention_norm"], "weights must not be those of another adapter, got .*, of 'first'"),
