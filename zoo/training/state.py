@@ -1,5 +1,6 @@
 """Resuming: the same command continues where a killed run stopped."""
 
+import math
 import sys
 import time
 from collections.abc import Sequence
@@ -52,7 +53,8 @@ class TrainingState(keras.callbacks.Callback):
         save_every: Number of batches between two states within an epoch; None saves after epochs only. With
             `steps_per_execution=n`, states fall on multiples of n.
         keep: Number of states that are kept.
-        monitor: Name in the logs of the metric whose best weights are kept in `best.safetensors`; None keeps none.
+        monitor: Name in the logs of the metric whose best weights are kept in `best.safetensors`; None keeps none. Of
+            epochs with equal values, the one with the lowest `val_loss` is kept.
         mode: "min" or "max": which values of the metric are better.
 
     Attributes:
@@ -113,6 +115,7 @@ class TrainingState(keras.callbacks.Callback):
         if self._found is not None:
             self._check_found(self._found)
         self._best: float | None = None
+        self._best_loss = math.inf  # `val_loss` of the epoch with the best value
         # Where the epoch that begins next is entered; None after the first one has begun.
         self._entry: tuple[int, int] | None = None
         self._epoch = self._batch = self._last_saved_batch = self._first_batch = 0
@@ -170,6 +173,7 @@ class TrainingState(keras.callbacks.Callback):
             set_callback_state(callback, state)
         model.history.history = {name: list(column) for name, column in values["history"].items()}
         self._best = values["best"]
+        self._best_loss = values.get("best_loss", math.inf)
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         skip_batches = 0
@@ -258,10 +262,12 @@ class TrainingState(keras.callbacks.Callback):
             if self.monitor.startswith("val_") and not any(name.startswith("val_") for name in logs):
                 return  # an epoch without validation (`validation_freq`)
             raise ValueError(f"monitor must be in the logs, which have {', '.join(logs)}, got {self.monitor!r}.")
-        value = float(logs[self.monitor])
+        value, loss = float(logs[self.monitor]), float(logs.get("val_loss", math.inf))
         better = self._best is None or (value < self._best if self.mode == "min" else value > self._best)
+        # the accuracy of a small validation set is the same for many epochs
+        better |= value == self._best and loss < self._best_loss
         if better and np.isfinite(value):
-            self._best = value
+            self._best, self._best_loss = value, loss
             metadata = {"epoch": str(epoch), "monitor": self.monitor, "value": repr(value)}
             save_weights(self.best_weights_path, self.model, metadata)
 
@@ -298,6 +304,7 @@ class TrainingState(keras.callbacks.Callback):
             "step": int(ops.convert_to_numpy(self.model.optimizer.iterations)),
             "number_of_batches": self.data.number_of_batches,
             "best": self._best,
+            "best_loss": self._best_loss,
             "callbacks": callbacks,
             "history": self._history(logs, epoch_ended=not batch),
         }

@@ -1,5 +1,6 @@
 """Resumed training equals uninterrupted training, whatever interrupts it."""
 
+import contextlib
 import errno
 import importlib.util
 import json
@@ -270,6 +271,28 @@ def test_keeps_the_last_states_and_the_best_weights(finished):
     data = TinyData(3)
     data.start_epoch(0)
     assert model.evaluate(data.dataset, verbose=0, return_dict=True)["loss"] == pytest.approx(validation.min())
+
+
+def test_the_lowest_loss_decides_between_epochs_with_equal_values(tmp_path):
+    losses = (0.5, 0.2, 0.3)
+
+    class Level(keras.callbacks.Callback):
+        stop_before = None
+
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == self.stop_before:
+                raise KeyboardInterrupt
+
+        def on_epoch_end(self, epoch, logs=None):
+            logs.update(level=1.0, val_loss=losses[epoch])
+
+    level = Level()
+    for stop_before in (2, None):  # resumed before the last epoch
+        level.stop_before = stop_before
+        with contextlib.suppress(KeyboardInterrupt):
+            train(tmp_path, callbacks_before=[level], monitor="level", mode="max")
+        with safetensors.safe_open(tmp_path / "checkpoints" / "best.safetensors", "np") as file:
+            assert file.metadata() == {"epoch": "1", "monitor": "level", "value": "1.0"}
 
 
 def test_all_that_is_saved_can_be_read_without_this_package(finished):
