@@ -61,7 +61,8 @@ def main(config: ConvertConfig) -> Path | str:
     form = config.format or ("transformers" if is_ours else "zoo")
     if config.dtype is not None and form != "transformers":
         raise ConfigError(
-            f"dtype must be null with the format {form!r}, whose weights are as they are, got {config.dtype!r}"
+            f"dtype must be null with the format {form!r}, whose weights are as they are, got {config.dtype!r}; "
+            "--format transformers writes them in another dtype"
         )
     with errors_of("target"):
         if config.target.startswith("hf://"):

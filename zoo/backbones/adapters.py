@@ -95,6 +95,10 @@ class Adapters:
             ValueError: If there is none of this name.
         """
         if name not in self._known:
+            if not self._known:
+                raise ValueError(
+                    f"The model has no low-rank updates, got {name!r}: call enable_lora() or load_adapter()."
+                )
             raise ValueError(f"The name of an adapter must be one of {list(self._known)}, got {name!r}.")
         return self._known[name]
 

@@ -36,8 +36,19 @@ REQUEST = (
     Field("top_p", (), "float32", "share of probability to draw from, up to 1: all; below 0: as exported", -1.0),
     Field("stop", ("stops",), "string", "further texts that end a result; empty ones do not count", ()),
 )
-# arguments of KerasHub's `generate` that are others here
-_NAMES_OF_KERAS_HUB = {"stop_token_ids": "stop, a list of texts and token ids; end tokens always end a text"}
+# arguments of `generate` of KerasHub and Transformers that are others here
+_OTHER_NAMES = {
+    "stop_token_ids": "stop, a list of texts and token ids; end tokens always end a text",
+    **dict.fromkeys(("stop_strings", "eos_token_id"), "stop, a list of texts and token ids"),
+    **{
+        name: f"sampler={{'name': 'sample', '{name}': ...}}"
+        for name in ("temperature", "top_k", "top_p", "min_p", "typical_p")
+    },
+    "do_sample": "sampler='sample'",
+    "num_beams": "sampler={'name': 'beam', 'num_beams': ...}",
+    "length_penalty": "sampler={'name': 'beam', 'length_penalty': ...}",
+    "penalty_alpha": "sampler='contrastive'",
+}
 
 
 class GenerativeTask(Task):
@@ -88,12 +99,12 @@ class GenerativeTask(Task):
 
     @signature_of(TextGenerator.generate)
     def generate(self, *arguments: Any, **options: Any) -> Any:
-        refuse_names("generate()", options, _NAMES_OF_KERAS_HUB)
+        refuse_names("generate()", options, _OTHER_NAMES)
         return self.generator.generate(*arguments, **options)
 
     @signature_of(TextGenerator.stream)
     def stream(self, *arguments: Any, **options: Any) -> Iterator[Any]:
-        refuse_names("stream()", options, _NAMES_OF_KERAS_HUB)
+        refuse_names("stream()", options, _OTHER_NAMES)
         return self.generator.stream(*arguments, **options)
 
     @signature_of(TextGenerator.generate_tokens)

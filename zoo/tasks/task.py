@@ -35,6 +35,17 @@ _NAMES_OF_KERAS_HUB = {
     "activation": "predict(texts), which returns probabilities, as the task itself returns logits",
     "preprocessor": "tokenizer, and arguments of the preprocessor such as sequence_length",
 }
+# arguments of low-rank updates in KerasHub and PEFT
+_NAMES_OF_LORA = {
+    "target_layer_names": "targets",
+    "target_modules": "targets",
+    "layers_to_transform": "blocks",
+    "r": "rank",
+    "lora_alpha": "alpha",
+    "lora_dropout": "dropout",
+    "use_dora": "dora",
+    "adapter_name": "name",
+}
 
 
 class Task(InspectableModel):
@@ -449,6 +460,7 @@ class Task(InspectableModel):
 
     @signature_of(Adaptation.enable_lora)
     def enable_lora(self, *arguments: Any, **options: Any) -> LoraReport:
+        refuse_names("enable_lora()", options, _NAMES_OF_LORA)
         return self.adaptation.enable_lora(*arguments, **options)
 
     @signature_of(Adaptation.merge_lora)

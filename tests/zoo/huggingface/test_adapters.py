@@ -193,6 +193,8 @@ def test_several_by_name(llama, golden, expected, tmp_path):
     with pytest.raises(ValueError, match="The name of an adapter must be one of .*'again'.*, got 'default'"):
         llama.save_adapter(tmp_path / "none")
     llama.remove_adapters("first", "again")
+    with pytest.raises(ValueError, match=r"no low-rank updates, got 'default': call enable_lora\(\) or load_adapter"):
+        llama.save_adapter(tmp_path / "none")
 
 
 def test_on_quantized_weights(reference, golden, tmp_path):

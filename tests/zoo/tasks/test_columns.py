@@ -173,6 +173,21 @@ def test_names_of_keras_hub_that_are_others_here(tasks):
     for method in (tasks["writer"].generate, tasks["writer"].stream):
         with pytest.raises(TypeError, match="takes no stop_token_ids: use stop"):
             method("alpha", stop_token_ids=[1])
+    for options, message in (
+        ({"temperature": 0.5}, r"takes no temperature: use sampler=\{'name': 'sample', 'temperature': \.\.\.\}"),
+        ({"top_k": 5}, "takes no top_k: use sampler=.*'sample', 'top_k'"),
+        ({"num_beams": 4}, "takes no num_beams: use sampler=.*'beam', 'num_beams'"),
+        ({"do_sample": True}, "takes no do_sample: use sampler='sample'"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            tasks["writer"].generate("alpha", **options)
+    for options, message in (
+        ({"rank": 4, "target_layer_names": ["query"]}, "takes no target_layer_names: use targets"),
+        ({"r": 4, "lora_alpha": 8}, "takes no r: use rank"),
+        ({"rank": 4, "use_dora": True}, "takes no use_dora: use dora"),
+    ):
+        with pytest.raises(TypeError, match=r"enable_lora\(\) " + message):
+            tasks["writer"].enable_lora(**options)
     with pytest.raises(ValueError, match="got 'top_k' of KerasHub: use .*'sample', 'top_k': 5"):
         tasks["writer"].generate("alpha", sampler="top_k")
     with pytest.raises(NotImplementedError, match=r"enable_lora\(\) .*use model.enable_lora\(rank\)"):
