@@ -19,7 +19,9 @@ def sum_repeated_rows(optimizer: Any) -> None:
     """
     if keras.backend.backend() != "tensorflow" or optimizer is None:
         return
-    replace_clip_gradients(getattr(optimizer, "inner_optimizer", optimizer), _clip)
+    # those of which another one is made clip by themselves
+    for each in getattr(optimizer, "optimizers", [getattr(optimizer, "inner_optimizer", optimizer)]):
+        replace_clip_gradients(each, _clip)
 
 
 def _clip(optimizer: Any, gradients: Sequence[Any]) -> list[Any]:

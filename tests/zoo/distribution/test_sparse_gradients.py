@@ -65,12 +65,20 @@ def test_clipping(clipping, jit_compile):
         np.testing.assert_allclose(np.asarray(weight), first - change, atol=2e-6, err_msg=weight.path)
 
 
-def test_clipping_where_the_loss_is_scaled():
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda inner: keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0),
+        lambda inner: keras.optimizers.MultiOptimizer(keras.optimizers.OptimizerMap(inner)),
+    ],
+    ids=["loss_scale", "multi"],
+)
+def test_clipping_of_an_optimizer_within_another_one(wrap):
     task = make()
     before = [np.asarray(weight) for weight in task.trainable_weights]
     changes = clip(dense_gradients(task), clipnorm=0.05)
     inner = keras.optimizers.SGD(1.0, clipnorm=0.05)
-    task.compile(keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0))
+    task.compile(wrap(inner))
     task.train_on_batch(*batch())
     for weight, first, change in zip(task.trainable_weights, before, changes, strict=True):
         np.testing.assert_allclose(np.asarray(weight), first - change, atol=2e-6, err_msg=weight.path)
