@@ -134,6 +134,11 @@ def point(name: str, tensor: Any, may_change: bool = True) -> Any:
     return tensor if active is None else active.pass_by(name, tensor, may_change)
 
 
+def is_capturing() -> bool:
+    """Returns whether a `Capture` is active."""
+    return _ACTIVE.get() is not None
+
+
 def is_captured(name: str) -> bool:
     """Returns whether an active `Capture` keeps a point, so that its tensor must be computed.
 

@@ -57,6 +57,11 @@ def portable_operations(jit_compile: bool = False, keras_forms: bool = False) ->
             variable.reset(token)
 
 
+def forms_of_graph() -> tuple[bool, bool, bool]:
+    """Returns what operations of the graph that is being built depend on besides their arguments."""
+    return _portable.get(), _compiled.get(), _keras_forms.get()
+
+
 def has_keras_forms() -> bool:
     """Returns whether operations of the graph that is being built keep the form that Keras gives them."""
     return _keras_forms.get()

@@ -12,6 +12,7 @@ from typing import Any
 import keras
 from keras.src.backend import get_keras_mask
 from keras.src.backend.common import global_state
+from keras.src.backend.common.variables import AutocastScope
 from keras.src.losses.loss import scale_loss_for_distribution
 from keras.src.utils.tracking import DotNotTrackScope
 
@@ -143,6 +144,16 @@ def new_variables(found: list[keras.Variable]) -> Iterator[None]:
 def stateless_scope() -> keras.StatelessScope | None:
     """Returns the active stateless scope; None outside of one."""
     return global_state.get_global_attribute("stateless_scope")
+
+
+def uncast_values(variables: Sequence[keras.Variable]) -> list[Any]:
+    """Returns the values of variables in their own type, whatever the layer that is being called computes in.
+
+    Args:
+        variables: The variables.
+    """
+    with AutocastScope(None):
+        return [keras.ops.convert_to_tensor(variable.value) for variable in variables]
 
 
 def finds_shapes() -> bool:

@@ -44,6 +44,7 @@ from layers.keras_internals import (
     sublayers,
     take_gradients_as_sums,
     takes_logits,
+    uncast_values,
     unlocked,
     update_weights,
     value_and_layout,
@@ -124,6 +125,22 @@ def test_stored_kernel():
     assert stored_kernel(layer) is layer.weights[0]
     layer.quantize("int8")
     assert stored_kernel(layer).dtype == "int8"
+
+
+@needs(uncast_values)
+def test_values_in_the_type_of_their_variables():
+    found = []
+
+    class Layer(keras.layers.Layer):
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=(2,))
+
+        def call(self, inputs):
+            found.extend([self.kernel.value, *uncast_values([self.kernel])])
+            return inputs
+
+    Layer(dtype="mixed_bfloat16")(np.ones((1, 2)))
+    assert [keras.backend.standardize_dtype(value.dtype) for value in found] == ["bfloat16", "float32"]
 
 
 @needs(finds_shapes)

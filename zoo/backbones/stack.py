@@ -16,6 +16,7 @@ from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import make_norm
 from layers.positions import PositionEncoding, make_position, position_class
 from layers.positions.base import positions_from
+from layers.traced_once import TracedOnce
 from zoo.backbones.lengths import positions_of_packed, text_lengths
 from zoo.config import PositionConfig, TransformerConfig
 from zoo.config.transformer import InitialGains
@@ -67,6 +68,7 @@ class TransformerStack(keras.layers.Layer):
         self.causal = causal
         self.has_cross_attention = cross_attention
         self._widen = widen
+        self._call_once = TracedOnce()
         # position encodings of the embeddings, and those that all blocks share; others are in the blocks' attention
         self.position: PositionEncoding | None = self._shared_position(config.position)
         self.attention_position: PositionEncoding | None = self._shared_position(config.attention_position)
@@ -320,7 +322,8 @@ class TransformerStack(keras.layers.Layer):
         return_weights = any(is_captured(f"{self.name}.{kind}") for kind in ("attention", "cross_attention"))
         new_caches = []
         for index, block in enumerate(self.layers_in_order()):
-            result = block(
+            result = self._call_once(
+                block,
                 x,
                 memory,
                 padding_mask=padding_mask,
