@@ -309,7 +309,7 @@ def test_rematerialization_in_fit():
         for variable, source in zip(models[-1].variables, models[0].variables, strict=True):
             variable.assign(source)
     for model in models:
-        model.compile("adam", "mse", jit_compile=False)
+        model.compile(keras.optimizers.Adam(0.01), "mse", jit_compile=False)
         history = model.fit(normal(8, 5, 8), np.ones((8, 5, 1)), epochs=3, batch_size=4, shuffle=False, verbose=0)
         histories.append(history.history["loss"])
     assert histories[0][-1] < histories[0][0]
