@@ -34,7 +34,7 @@ MODULES = {
 # what comes with a package of the core or of an extra and is used beside it
 COMPANIONS = {"keras_hub": "keras_nlp", "grpc": "tensorflow_serving", "psutil": "locust", "portpicker": "jax"}
 # other libraries that benchmarks compare with, and backends, which users install themselves
-NEVER_REQUIRED = {"torch", "transformers", "libtpu"}
+NEVER_REQUIRED = {"torch", "transformers", "peft", "libtpu", "pytest"}
 PACKAGES = {"layers", "zoo", "recipes", "run_model"}
 
 
