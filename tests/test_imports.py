@@ -66,11 +66,7 @@ def test_import_directions(package):
 
 
 # what asks the backend that is running for more than Keras offers, when it is called
-BACKENDS = {
-    "layers.devices": {"tensorflow", "jax", "torch"},
-    "layers.fusion": {"tensorflow"},
-    "layers.traced_once": {"tensorflow"},
-}
+BACKENDS = {"layers.devices": {"tensorflow", "jax", "torch"}, "layers.fusion": {"tensorflow"}}
 
 
 def test_layers_need_keras_and_numpy_only():

@@ -16,8 +16,8 @@ from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import make_norm
 from layers.positions import PositionEncoding, make_position, position_class
 from layers.positions.base import positions_from
-from layers.traced_once import TracedOnce
 from zoo.backbones.lengths import positions_of_packed, text_lengths
+from zoo.backbones.traced_once import TracedOnce
 from zoo.config import PositionConfig, TransformerConfig
 from zoo.config.transformer import InitialGains
 

@@ -1,7 +1,7 @@
 """Layers of one structure are traced once: the others call the function that the first one became.
 
-To trace a layer of a decoder takes TensorFlow half a second of Python, and a model of thirty layers traces sixty of
-them, for the prompt and for the step. All layers of one structure compute the same function of their weights and their
+To trace a layer takes TensorFlow much Python, and a decoder of thirty layers traces sixty of them, for the prompt and
+for the step. All layers of one structure compute the same function of their weights and their
 inputs. So it is traced for the first of them, with the weights as arguments, and the graph of each layer is one call.
 TensorFlow and XLA put its operations in the place of the call before they optimize.
 """
