@@ -31,7 +31,10 @@ def test_strategies_give_what_the_pipeline_gives(tagger, golden):
     endpoint = tf.function(tagger.endpoints()["aggregate"].function)
     words = tagger.endpoints()["entities"].function(tf.constant(texts))
     for name, value in endpoint(texts, "words").items():
-        np.testing.assert_array_equal(value.numpy(), words[name].numpy())
+        if name == "scores":  # a graph fuses biases into products, eager execution does not
+            np.testing.assert_allclose(value.numpy(), words[name].numpy(), rtol=1e-5)
+        else:
+            np.testing.assert_array_equal(value.numpy(), words[name].numpy())
     found = tagger.entities(texts, aggregation_strategy="words")
     assert [len(row) for row in found] == [int((row != b"").sum()) for row in words["labels"].numpy()]
     for strategy in STRATEGIES:
