@@ -345,7 +345,9 @@ def test_parts_of_distillation():
     ]
     assert set(logs[0]) == {"loss", "soft_loss", "hard_loss", "cosine_loss"}
     for name, value in logs[-1].items():
-        np.testing.assert_allclose([each[name] for each in logs], value, rtol=1e-5, err_msg=name)
+        # one minus a cosine near one is exact to the last digits of one
+        rounding = {"cosine_loss": 3e-7}.get(name, 0)
+        np.testing.assert_allclose([each[name] for each in logs], value, rtol=1e-5, atol=rounding, err_msg=name)
     losses, _ = by_formula(ops.convert_to_numpy(student(inputs)), y)
     np.testing.assert_allclose(logs[0]["hard_loss"], (losses * weights).sum() / weights.sum(), rtol=1e-5)
 
