@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from layers.abilities import arguments_for, mask_argument, takes
-from layers.attention.masks import both
+from layers.attention.masks import AttentionMask, both
 from layers.dropout import Dropout
 from layers.errors import describe
 from layers.norm_makers import NormMaker
@@ -68,6 +68,8 @@ class TransformerBlock(keras.layers.Layer):
         memory: What cross-attention attends to, `(batch, memory_length, memory_width)`.
         padding_mask: True where a position is real, `(batch, length)`; with a cache `(batch, capacity)`. Combined with
             the mask that `inputs` carry from a Keras layer (`Embedding(mask_zero=True)`, `Masking`).
+        lengths: Integers `(batch,)`: number of real positions in each row, which stand first. The self-attention is
+            given it in the place of the padding mask.
         positions: Positions of the inputs, `(length,)` or `(batch, length)`, for the self-attention and the queries of
             the cross-attention.
         sequence_length, cache, cache_index: Arguments of the self-attention, see `MultiHeadAttention`.
@@ -75,9 +77,9 @@ class TransformerBlock(keras.layers.Layer):
         return_weights: Whether to return the attention weights too.
         mask, inputs_mask, memory_mask: Keras's masks of `inputs` (the first two) and `memory`, filled in by Keras.
         training: Whether dropout is active.
-        arguments: Further tensors. Names that begin with `memory_` (`memory_padding_mask`, `memory_segment_ids`) are
-            for the cross-attention, all others (`attention_mask`, `segment_ids`, `prefix_length`, ...) for the
-            self-attention; see `MultiHeadAttention`.
+        arguments: Further tensors. Names that begin with `memory_` (`memory_padding_mask`, or `memory_lengths` in its
+            place, `memory_segment_ids`) are for the cross-attention, all others (`attention_mask`, `segment_ids`,
+            `prefix_length`, ...) for the self-attention; see `MultiHeadAttention`.
 
     Returns:
         The output `(batch, length, width)`. With `cache` or `return_weights` a tuple: the output, then the written
@@ -219,6 +221,7 @@ class TransformerBlock(keras.layers.Layer):
         memory: Any = None,
         *,
         padding_mask: Any = None,
+        lengths: Any = None,
         positions: Any = None,
         sequence_length: Any = None,
         cache: dict[str, Any] | None = None,
@@ -239,6 +242,8 @@ class TransformerBlock(keras.layers.Layer):
                 f"cross_attention={self.cross_attention!r}."
             )
         inputs_mask = mask if inputs_mask is None else inputs_mask
+        if lengths is not None and padding_mask is None:
+            padding_mask = AttentionMask(key_lengths=lengths).with_padding_mask(ops.shape(inputs)[1]).key_padding_mask
         if cache is None:
             padding_mask = both(padding_mask, inputs_mask)
             token_mask = padding_mask
@@ -249,6 +254,7 @@ class TransformerBlock(keras.layers.Layer):
         to_attention = arguments_for(
             self.attention,
             "attention",
+            lengths=lengths,
             positions=positions,
             sequence_length=sequence_length,
             cache=cache,
@@ -256,7 +262,8 @@ class TransformerBlock(keras.layers.Layer):
             return_weights=return_weights,
             **arguments,
         )
-        to_attention |= mask_argument(self.attention, padding_mask)
+        if lengths is None:
+            to_attention |= mask_argument(self.attention, padding_mask)
         if self.cross_attention is not None:
             to_memory = self._memory_arguments(
                 to_memory, memory_mask, projected_memory, return_weights, arguments.get("segment_ids")
@@ -289,11 +296,14 @@ class TransformerBlock(keras.layers.Layer):
     ) -> dict[str, Any]:
         """The arguments of the cross-attention, with the segments of the queries if the memory has segments."""
         padding_mask = both(arguments.pop("memory_padding_mask", None), memory_mask)
+        lengths = arguments.pop("memory_lengths", None)
         if arguments.get("memory_segment_ids") is not None:
             arguments["segment_ids"] = segments
-        return mask_argument(self.cross_attention, padding_mask) | arguments_for(
+        masks = mask_argument(self.cross_attention, padding_mask) if lengths is None else {}
+        return masks | arguments_for(
             self.cross_attention,
             "cross_attention",
+            lengths=lengths,
             projected_memory=projected_memory,
             return_weights=return_weights,
             **arguments,

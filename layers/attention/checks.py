@@ -175,6 +175,11 @@ def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
             f"padding_mask must be None with {type(layer.cache_layout).__name__}, whose slots are used again, got "
             f"{describe(arguments['padding_mask'])}. Give padding positions below zero."
         )
+    if "lengths" in given:
+        raise ValueError(
+            "lengths must be None with a cache, whose entries are known by their positions, got "
+            f"{describe(arguments['lengths'])}."
+        )
     if "inputs_mask" in given and not {"positions", "padding_mask"} & given:
         raise ValueError(
             "inputs must have no Keras mask with a cache, which does not keep it, got one of "
@@ -245,6 +250,7 @@ def mask_of_call(
     key_positions: Any,
     filled: Any,
     padding_mask: Any,
+    lengths: Any,
     keras_mask: Any,
     attention_mask: Any,
     segment_ids: Any,
@@ -262,7 +268,8 @@ def mask_of_call(
         filled: True where a slot of a cache holds a real entry, `(slots,)` or `(batch, slots)`; None where the causal
             order tells it.
         keras_mask: Keras's mask of the keys, `(batch, key_length)`.
-        padding_mask, attention_mask, segment_ids, memory_segment_ids, prefix_length: Call arguments of the layer.
+        padding_mask, lengths, attention_mask, segment_ids, memory_segment_ids, prefix_length: Call arguments of the
+            layer.
 
     Raises:
         ValueError: If one has a wrong shape or type.
@@ -276,6 +283,9 @@ def mask_of_call(
     segments = to_tensor("segment_ids", segment_ids, (batch, pair[0]), kind="int")
     memory_segments = to_tensor("memory_segment_ids", memory_segment_ids, (batch, pair[1]), kind="int")
     shapes = (pair, (batch, *pair), (batch, layer.num_heads, *pair))
+    if lengths is not None and key_positions is not None and layer.window is None and layer.block_size is None:
+        # positions of self-attention, which ascend over the real tokens, and nothing but their order counts
+        query_positions = key_positions = None
     return AttentionMask(
         causal=layer.causal,
         window=layer.window,
@@ -284,6 +294,7 @@ def mask_of_call(
         query_positions=query_positions,
         key_positions=key_positions,
         key_padding_mask=key_padding_mask,
+        key_lengths=to_tensor("lengths", lengths, (batch,), kind="int"),
         query_segment_ids=segments,
         key_segment_ids=segments if memory_segments is None else memory_segments,
         allowed=to_tensor("attention_mask", attention_mask, *shapes, broadcast=True, kind="mask"),

@@ -34,6 +34,8 @@ class AttentionMask:
         query_positions: Integers `(query_length,)` or `(batch, query_length)`.
         key_positions: Integers `(key_length,)` or `(batch, key_length)`.
         key_padding_mask: Booleans `(batch, key_length)`, true where a key is a real token.
+        key_lengths: Integers `(batch,)`: the keys of a row from this index on are padding. It says what a
+            `key_padding_mask` with padding on the right says, in the form that kernels take.
         query_segment_ids: Integers `(batch, query_length)`. A query sees keys of its own segment only.
         key_segment_ids: Integers `(batch, key_length)`. Must be given exactly when `query_segment_ids` are.
         allowed: Any further condition, true where a key is visible: booleans `(query_length, key_length)`,
@@ -57,6 +59,7 @@ class AttentionMask:
     query_positions: Any = None
     key_positions: Any = None
     key_padding_mask: Any = None
+    key_lengths: Any = None
     query_segment_ids: Any = None
     key_segment_ids: Any = None
     allowed: Any = None
@@ -76,6 +79,7 @@ class AttentionMask:
             ("query_positions", (1, 2), "int"),
             ("key_positions", (1, 2), "int"),
             ("key_padding_mask", (2,), "bool"),
+            ("key_lengths", (1,), "int"),
             ("query_segment_ids", (2,), "int"),
             ("key_segment_ids", (2,), "int"),
             ("allowed", (2, 3, 4), "bool"),
@@ -113,7 +117,7 @@ class AttentionMask:
         Returns:
             True if it is certain, False if a query may see no key.
         """
-        if self.key_padding_mask is not None or self.allowed is not None:
+        if any(given is not None for given in (self.key_padding_mask, self.key_lengths, self.allowed)):
             return False
         if self.uses_order and not self.default_positions:
             return False
@@ -177,6 +181,17 @@ class AttentionMask:
             allowed=longer(longer(self.allowed, more_queries, axis=-2), more_keys),
         )
 
+    def with_padding_mask(self, key_length: Any) -> "AttentionMask":
+        """Returns the same mask with a `key_padding_mask` in the place of `key_lengths`, if it has these.
+
+        Args:
+            key_length: Number of keys, an int or a scalar tensor.
+        """
+        if self.key_lengths is None:
+            return self
+        real = ops.arange(key_length, dtype="int32") < ops.expand_dims(ops.cast(self.key_lengths, "int32"), 1)
+        return dataclasses.replace(self, key_padding_mask=both(self.key_padding_mask, real), key_lengths=None)
+
     def positions_of_queries(self, query_length: Any, query_start: Any = 0) -> Any:
         """Returns the positions of a run of queries, `(query_length,)` or `(batch, query_length)`."""
         return _run_of_positions(self.query_positions, query_start, query_length)
@@ -198,6 +213,9 @@ class AttentionMask:
             Booleans that broadcast to `(batch, heads, query_length, key_length)`, true where the key is visible;
             `None` if nothing is hidden.
         """
+        if self.key_lengths is not None:
+            mask = self.with_padding_mask(key_start + key_length)
+            return mask.materialize(query_length, key_length, query_start, key_start)
         query_positions = key_positions = query_segments = key_segments = padding = prefix = allowed = None
         if self.uses_order:
             query_positions = _column(self.positions_of_queries(query_length, query_start))

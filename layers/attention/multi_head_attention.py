@@ -10,7 +10,7 @@ from layers.attention.cache import CacheLayout, column, count_new, layout_for
 from layers.attention.checks import PROJECTIONS, check_call, check_configuration, mask_of_call, to_positions, to_tensor
 from layers.attention.heads import Heads
 from layers.attention.keras_names import OPTIONS, to_own_names
-from layers.attention.kernels import attend
+from layers.attention.kernels import attend, choose_path, has_cudnn
 from layers.attention.latents import LatentHeads, Latents
 from layers.attention.masks import AttentionMask, both
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting, check_weighting
@@ -20,7 +20,7 @@ from layers.errors import refuse_names
 from layers.initializers import separate
 from layers.keras_internals import stateless_scope
 from layers.parts import serialized_part
-from layers.positions.base import PositionEncoding, Projections, positions_from
+from layers.positions.base import PositionEncoding, PositionHooks, Projections, positions_from
 from layers.roles import WHOLE, Role
 
 # Constructor arguments that become attributes of the same name: plain values, parts, initializers.
@@ -83,6 +83,9 @@ class MultiHeadAttention(keras.layers.Layer):
         memory: What is attended to, `(batch, memory_length, memory_width)`. Default `inputs` (self-attention).
         padding_mask: True where a key is real, `(batch, memory_length)`; with a cache `(batch, capacity)`, one per
             slot. Integers are true where not zero. A rolling cache takes no mask: give padding positions below zero.
+        lengths: Integers `(batch,)`: number of real keys in each row, which stand first. It says what a `padding_mask`
+            with padding on the right says, and kernels that take lengths then need no mask. Results at padding have no
+            meaning with it. `positions`, if given, must ascend over the real keys.
         attention_mask: True where a query may see a key, `(length, memory_length)`, `(batch, length, memory_length)` or
             `(batch, heads, length, memory_length)`. Integers are true where not zero.
         segment_ids: Integers `(batch, length)` of packed sequences: attention stays within a segment.
@@ -270,6 +273,7 @@ class MultiHeadAttention(keras.layers.Layer):
         memory: Any = None,
         *,
         padding_mask: Any = None,
+        lengths: Any = None,
         attention_mask: Any = None,
         segment_ids: Any = None,
         memory_segment_ids: Any = None,
@@ -293,6 +297,7 @@ class MultiHeadAttention(keras.layers.Layer):
             projected_memory=projected_memory,
             inputs_mask=inputs_mask,
             padding_mask=padding_mask,
+            lengths=lengths,
             segment_ids=segment_ids,
             memory_segment_ids=memory_segment_ids,
             positions=positions,
@@ -334,6 +339,7 @@ class MultiHeadAttention(keras.layers.Layer):
             key_positions=key_positions if has_positions and is_self else None,
             filled=filled,
             padding_mask=padding_mask,
+            lengths=lengths,
             keras_mask=None if cache is not None else inputs_mask if is_self else memory_mask,
             attention_mask=attention_mask,
             segment_ids=segment_ids,
@@ -424,6 +430,28 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.gate_projection is not None:
             output = output * ops.sigmoid(self.gate_projection(inputs))
         return self.output_projection(output)
+
+    def takes_lengths(self, training: bool | None = None) -> bool:
+        """Returns whether a kernel of the backend takes the lengths of rows, in the place of their padding mask.
+
+        Args:
+            training: Whether weights are dropped, if the layer drops any.
+        """
+        hooks = self._heads.encoding
+        changes_scores = type(hooks).score_bias is not PositionHooks.score_bias
+        if not has_cudnn() or self.window is not None or self.block_size is not None or changes_scores:
+            return False
+        query, key = (
+            keras.KerasTensor((1, heads, 2, self.head_dim), self.compute_dtype)
+            for heads in (self.num_heads, self.num_key_value_heads)
+        )
+        value = keras.KerasTensor((*key.shape[:-1], self.value_head_dim), self.compute_dtype)
+        options = {"soft_cap": self.logit_soft_cap, "sinks": self.sinks, "weighting": self.weighting}
+        if training and self.weight_dropout is not None:
+            options["dropout"] = WeightDropout(self.weight_dropout)
+        mask = AttentionMask(causal=self.causal, key_lengths=ops.ones((1,), "int32"))
+        chosen = choose_path(query, key, value, mask, **options, return_weights=hooks.needs_weights)
+        return chosen.path == "fused"
 
     def project_memory(self, memory: Any) -> dict[str, Any]:
         """Returns the keys and values of `memory`, for many calls with `projected_memory`.

@@ -20,7 +20,7 @@ OPTIONS = {
     "gate": [False, True],
     "weighting": [None, "sigmoid"],
     "path": ["auto", "plain", "blocked", "banded"],
-    "mask": ["none", "padding", "allowed", "segments", "prefix"],
+    "mask": ["none", "padding", "lengths", "allowed", "segments", "prefix"],
     "memory": ["self", "memory", "projected"],
     "cache": ["none", "parts", "by row"],
     "positions": ["default", "shifted"],
@@ -89,6 +89,8 @@ def inputs_of(case):
     generator, arguments = np.random.default_rng(5), {}
     if case["mask"] == "padding":
         arguments["padding_mask"] = np.arange(keys) < np.array([[keys], [keys - 3]])
+    elif case["mask"] == "lengths":
+        arguments["lengths"] = np.array([keys, keys - 3])
     elif case["mask"] == "allowed":
         arguments["attention_mask"] = generator.random((2, HEADS, LENGTH, keys)) < 0.6
     elif case["mask"] == "segments":

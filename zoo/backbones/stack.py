@@ -9,13 +9,14 @@ from keras import ops
 from layers.attention import AttentionMask, Latents, MultiHeadAttention, path_up_to
 from layers.attention.checks import PROJECTIONS
 from layers.block import TransformerBlock, normalize
-from layers.capture import is_captured, point
+from layers.capture import is_captured, is_capturing, point
 from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
 from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import make_norm
 from layers.positions import PositionEncoding, make_position, position_class
 from layers.positions.base import positions_from
+from zoo.backbones.left_aligned import LeftAligned
 from zoo.backbones.lengths import positions_of_packed, text_lengths
 from zoo.backbones.traced_once import TracedOnce
 from zoo.config import PositionConfig, TransformerConfig
@@ -320,6 +321,16 @@ class TransformerStack(keras.layers.Layer):
             sequence_length = text_lengths(ops.shape(inputs)[1], padding_mask, sequence_ids)
         x = point(f"{self.name}.hidden", x)
         return_weights = any(is_captured(f"{self.name}.{kind}") for kind in ("attention", "cross_attention"))
+        rows = memory_rows = None
+        if caches is None and not is_capturing():
+            if padding_mask is not None and sequence_ids is None and self._takes_lengths("attention", training):
+                rows = LeftAligned(padding_mask)
+                x, padding_mask = rows.align(x), rows.padding_mask
+                positions = rows.positions(positions)
+            if memory is not None and memory_padding_mask is not None and memory_sequence_ids is None:
+                if self._takes_lengths("cross_attention", training):
+                    memory_rows = LeftAligned(memory_padding_mask)
+                    memory, memory_padding_mask = memory_rows.align(memory), None
         new_caches = []
         for index, block in enumerate(self.layers_in_order()):
             result = self._call_once(
@@ -327,12 +338,14 @@ class TransformerStack(keras.layers.Layer):
                 x,
                 memory,
                 padding_mask=padding_mask,
+                lengths=None if rows is None else rows.lengths,
                 segment_ids=sequence_ids,
                 positions=positions,
                 sequence_length=sequence_length,
                 cache=None if caches is None else caches[index],
                 cache_index=cache_index,
                 memory_padding_mask=memory_padding_mask,
+                memory_lengths=None if memory_rows is None else memory_rows.lengths,
                 memory_segment_ids=memory_sequence_ids,
                 projected_memory=None if projected_memory is None else projected_memory[index],
                 return_weights=return_weights,
@@ -344,8 +357,14 @@ class TransformerStack(keras.layers.Layer):
             x = point(f"{self.name}.hidden", x)
             for kind, weights in rest[-1].items() if return_weights else ():
                 point(f"{self.name}.{kind}", weights, may_change=False)
+        if rows is not None:
+            x = rows.restore(x)
         x = self.finish(x, token_mask, training)
         return x if caches is None else (x, new_caches)
+
+    def _takes_lengths(self, kind: str, training: bool | None) -> bool:
+        """Whether attention of all blocks, or their cross-attention, is by a kernel that takes lengths."""
+        return all(getattr(block, kind).takes_lengths(training) for block in self.blocks)
 
     def finish(self, hidden: Any, padding_mask: Any = None, training: bool | None = None) -> Any:
         """Returns the hidden states after the last layer as a call returns them: normed if there is a final norm.

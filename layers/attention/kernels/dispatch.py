@@ -8,7 +8,14 @@ import keras
 from layers.attention.kernels.banded import band, banded_attention, chunk_layout
 from layers.attention.kernels.bias import depends_on_distance
 from layers.attention.kernels.blocked import blocked_attention
-from layers.attention.kernels.fused import fused_attention
+from layers.attention.kernels.fused import (
+    MOST_MASK_BYTES,
+    facts_for_kernels,
+    fused_attention,
+    has_cudnn,
+    mask_bytes,
+    objection_of_cudnn,
+)
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, is_staircase, plain_attention
 from layers.attention.masks import AttentionMask
 from layers.devices import has_accelerator
@@ -60,7 +67,8 @@ def attend(
     * "plain": n * n.
     * "blocked": n. The backward pass computes the scores again.
     * "banded": n * window. Its time grows in the same way.
-    * "fused": that of the backend's kernel.
+    * "fused": that of the backend's kernel. On a GPU of NVIDIA, JAX has cuDNN's, which is told the causal order, a
+      window on the left and `key_lengths`; another mask is a tensor of n * n for it, up to 64 MiB.
 
     Args:
         query: `(batch, heads, query_length, head_dim)`.
@@ -102,6 +110,8 @@ def attend(
     options = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout, "weighting": weighting}
     paths = {"path": path, "preferred_path": preferred_path}
     chosen = choose_path(query, key, value, mask, return_weights=return_weights, **paths, **options).path
+    if mask is not None and chosen != "fused":
+        mask = mask.with_padding_mask(keras.ops.shape(key)[2])
     if chosen == "plain":
         return plain_attention(query, key, value, mask, scale=scale, return_weights=return_weights, **options)
     if chosen == "banded":
@@ -161,20 +171,24 @@ def choose_path(
     lengths = query.shape[2], key.shape[2]
     known = all(isinstance(length, int) for length in lengths)
     reason = "asked for"
-    if path == "auto" and preferred_path != "auto" and not _objection(preferred_path, query, value, mask, **asked):
+    if path == "auto" and preferred_path != "auto" and not _objection(preferred_path, query, key, value, mask, **asked):
         path, reason = preferred_path, "preferred"
     if path != "auto":
         if path not in PATHS:
             raise ValueError(f"path must be one of {('auto', *PATHS)}, got {path!r}.")
-        objection = _objection(path, query, value, mask, **asked)
+        objection = _objection(path, query, key, value, mask, **asked)
         if objection:
             raise ValueError(f"path must be 'auto' or 'plain' where {objection}, got {path!r}.")
         if path in ("blocked", "banded") and not known and keras.backend.backend() == "jax":
             # JAX gives lengths that are not known as symbols: where only shapes are asked for, and in an export.
             return PathChoice("plain", f"JAX cannot cut lengths that it does not know, so not {path!r} here")
         return PathChoice(path, reason)
+    takes_kernel = not _on_jax_cpu() and _objection("fused", query, key, value, mask, **asked) is None
+    kernel = PathChoice("fused", "the backend has a kernel for it")
+    if takes_kernel and has_cudnn() and facts_for_kernels(mask, *lengths) is not None:
+        return kernel  # a window, too, without any tensor
     is_local = mask is not None and (mask.window is not None or mask.block_size is not None)
-    if is_local and _objection("banded", query, value, mask, **asked) is None:
+    if is_local and _objection("banded", query, key, value, mask, **asked) is None:
         if known and _is_long_for_its_window(mask, *lengths):
             return PathChoice("banded", f"a query sees few of the {lengths[1]} keys")
         if not known and keras.backend.backend() != "jax":
@@ -183,14 +197,16 @@ def choose_path(
     most = _MOST_LOCAL_SCORES if is_local and known and _sees_few(mask, *lengths) else _MOST_SCORES
     if dropout is not None and has_accelerator():
         most = _MOST_DROPPED_SCORES
-    if _objection("fused", query, value, mask, **asked) is None and not _on_jax_cpu():
-        return PathChoice("fused", "the backend has a kernel for it")
+    if known and has_cudnn() and mask_bytes(query, key, mask) > MOST_MASK_BYTES:
+        most = 0  # the mask alone is too large
+    if takes_kernel:
+        return kernel
     if not known:
         return PathChoice("plain", "the lengths are not known when the graph is built; ask for 'blocked' if long")
     if size <= most:
         return PathChoice("plain", f"the scores take no more than {most / 2**30:g} GiB")
     rows = "" if isinstance(query.shape[0], int) else f" for {BATCH_IF_UNKNOWN} rows; the batch size is not known"
-    objection = _objection("blocked", query, value, mask, **asked)
+    objection = _objection("blocked", query, key, value, mask, **asked)
     if objection:
         return PathChoice("plain", f"the scores take {size / 2**30:.1f} GiB{rows}, but {objection}")
     return PathChoice("blocked", f"the scores would take {size / 2**30:.1f} GiB{rows}")
@@ -242,6 +258,7 @@ def _score_bytes(query: Any, key: Any, mask: AttentionMask | None) -> int:
 def _objection(
     path: str,
     query: Any,
+    key: Any,
     value: Any,
     mask: AttentionMask | None,
     bias: Any,
@@ -279,6 +296,8 @@ def _objection(
                 return f"the fused kernel has no {name}"
         if query.shape[-1] != value.shape[-1]:
             return f"the fused kernel wants head_dim {query.shape[-1]} and value_dim {value.shape[-1]} to be equal"
+        if has_cudnn():
+            return objection_of_cudnn(query, key, mask)
     return None
 
 

@@ -40,8 +40,8 @@ def measure(library: str, job: Job) -> Iterator[dict[str, Any]]:
     chosen = kernels.choose_path(*arrays, mask).path
     wanted = _reference(job, arrays, facts)
     for path in kernels.dispatch.PATHS:
-        # "blocked" is for lengths whose scores are too large to hold
-        if path == "blocked" != chosen:
+        # "blocked" is for lengths whose scores are too large to hold, and for masks that are
+        if path == "blocked" != chosen and "packed" not in job.mask:
             continue
         try:
             kernels.choose_path(*arrays, mask, path=path)
@@ -67,11 +67,17 @@ def _inputs(job: Job) -> tuple[_Arrays, dict[str, Any]]:
         key, value = key[:, :groups], value[:, :groups]
     facts: dict[str, Any] = {}
     if "padding" in job.mask:
-        facts["key_padding_mask"] = jnp.arange(length) < jnp.linspace(length // 2, length, rows).astype(int)[:, None]
+        facts["key_padding_mask"] = jnp.arange(length) < _lengths(job)[:, None]
+    if "lengths" in job.mask:
+        facts["key_lengths"] = _lengths(job)
     if "packed" in job.mask:
         segments = jnp.broadcast_to(jnp.arange(length) * 4 // length, (rows, length))
         facts |= {"query_segment_ids": segments, "key_segment_ids": segments}
     return (query, key, value), facts
+
+
+def _lengths(job: Job) -> Any:
+    return jnp.linspace(job.length // 2, job.length, job.batch_size).astype(jnp.int32)
 
 
 def _mask(job: Job, facts: dict[str, Any]) -> layers.attention.masks.AttentionMask | None:
@@ -85,7 +91,11 @@ def _programs(job: Job, path: str) -> tuple[Callable[..., Any], Callable[..., An
 
     def forward(query: Any, key: Any, value: Any, facts: dict[str, Any]) -> Any:
         scale = job.head_dim**-0.5
-        return layers.attention.kernels.attend(query, key, value, _mask(job, facts), scale=scale, path=path)
+        output = layers.attention.kernels.attend(query, key, value, _mask(job, facts), scale=scale, path=path)
+        if "lengths" not in job.mask:
+            return output
+        # what stands at padding has no meaning then
+        return output * (jnp.arange(job.length) < _lengths(job)[:, None])[:, None, :, None].astype(output.dtype)
 
     def loss(*inputs: Any) -> Any:
         return jnp.sum(jnp.square(forward(*inputs).astype(jnp.float32)))

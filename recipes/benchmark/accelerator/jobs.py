@@ -32,7 +32,8 @@ class Job:
         warm: Number of steps before.
         new_tokens: Tokens that are generated per row.
         kernels: Whether to trace a few steps and list the kernels by time.
-        mask: Of attention: words of "causal", "padding", "window", "packed" and "grouped" (fewer heads of keys).
+        mask: Of attention: words of "causal", "padding", "lengths" (the same padding, as lengths of rows), "window",
+            "packed" and "grouped" (fewer heads of keys).
         num_heads, head_dim: Of attention.
         tests: Files and folders with tests to run.
     """

@@ -22,7 +22,10 @@ LIBRARIES = ("zoo", "keras_hub", "transformers")
 # Least seconds that are worth starting a process for.
 LEAST_SECONDS = 8.0
 
-_MASKS = ("", "causal", "causal padding", "padding", "causal packed", "causal window", "causal grouped")
+_MASKS = (
+    *("", "causal", "lengths", "padding", "causal lengths", "causal padding"),
+    *("causal packed", "causal window", "causal window lengths", "causal grouped"),
+)
 _MODULES = {
     "training": {"zoo": "keras_training", "keras_hub": "keras_training", "transformers": "torch_training"},
     "generation": {"zoo": "keras_generation", "keras_hub": "keras_generation", "transformers": "torch_generation"},
@@ -50,7 +53,7 @@ def runs(*, tiny: bool, cache_folder: str) -> list[Run]:
     attention = [sizes.attention(mask) for mask in _MASKS]
     if tiny:
         # what is left out takes the same way through the code
-        more, attention, short, deep = [], attention[1:4], short[:2], deep[:1]
+        more, attention, short, deep = [], attention[1:6], short[:2], deep[:1]
     first = dataclasses.replace(sizes.training("gpt2_small", "causal", 8, 1024), new_tokens=64, steps=2, warm=1)
     tests = Job("tests", tests=("tests/layers/test_dropout.py",) if tiny else ("tests/layers",))
     cache = {

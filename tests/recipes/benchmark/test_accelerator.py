@@ -361,7 +361,7 @@ def test_tiny_run(tmp_path, monkeypatch, capsys):
     for row in trained:
         assert row["loss"] == pytest.approx(np.log(512), rel=0.1) and row["tokens_per_second"] > 0
     attention = [row for row in results["rows"] if row["part"] == "attention"]
-    assert {row["name"] for row in attention} == {"causal", "causal padding", "padding"}
+    assert {row["name"] for row in attention} == {"causal", "lengths", "padding", "causal lengths", "causal padding"}
     for row in attention:
         assert row["error"] < 0.02 and row["gradient_error"] < 0.02 and row["both_seconds"] > 0
     assert {row["path"] for row in attention} >= {"plain", "fused"}
