@@ -226,6 +226,7 @@ def _sees(order, arguments, row, head, i, j, q_place, k_place):
         and not (right is not None and k_place > q_place + right)
         and not ("block_size" in options and q_place // options["block_size"] != k_place // options["block_size"])
         and not ("padding_mask" in arguments and not arguments["padding_mask"][row, j])
+        and not ("lengths" in arguments and j >= arguments["lengths"][row])
         and not ("attention_mask" in arguments and not arguments["attention_mask"][row, head, i, j])
         and not ("segment_ids" in arguments and SEGMENTS[row, i] != SEGMENTS[row, j])
     )

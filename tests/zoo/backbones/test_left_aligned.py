@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from small_transformers import made
+from small_transformers import TOLERANCE, made
 
 import zoo
 from zoo import AttentionConfig, NormConfig
@@ -91,7 +91,7 @@ def test_outputs_and_gradients_are_those_of_masks(kind, monkeypatch):
     expected = real_outputs(kind, backbone), jax.grad(loss)(values)
     asked = compute_by_xla(monkeypatch)
     aligned = real_outputs(kind, backbone), jax.grad(loss)(values)
-    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5), aligned, expected)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, **TOLERANCE), aligned, expected)
     if kind in KINDS:
         assert asked and not any("mask" in each for each in asked)
         assert kind == "encoder_decoder" or all(
