@@ -21,7 +21,7 @@ def test_lengths_hide_what_stands_behind_them(path, options):
     left, right = options["window"]
     visible = (order(9) <= left) & (order(9) >= -right) & REAL[:, None, None, :]
     expected = formula(layer, x, visible=visible)[0]
-    np.testing.assert_allclose(array(layer(x, lengths=LENGTHS)), expected, atol=2e-6)
+    np.testing.assert_allclose(array(layer(x, lengths=LENGTHS)), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [False, True])
