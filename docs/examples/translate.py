@@ -1,6 +1,8 @@
 """Trains a Transformer to translate, on two files whose lines belong together.
 
-python docs/examples/translate.py train.de train.en test.de test.en
+    python docs/examples/translate.py train.de train.en test.de test.en
+
+The files may be compressed by gzip.
 """
 
 import argparse
