@@ -17,7 +17,7 @@ def _arguments(call: Callable[..., Any]) -> tuple[frozenset[str], bool]:
     return named, any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def takes(layer: keras.layers.Layer, argument: str) -> bool:
+def accepts_argument(layer: keras.layers.Layer, argument: str) -> bool:
     """Returns whether the call of a layer has an argument of that name, or accepts any argument.
 
     Args:
@@ -26,7 +26,7 @@ def takes(layer: keras.layers.Layer, argument: str) -> bool:
 
     Example:
 
-    >>> takes(keras.layers.GRU(8), "mask"), takes(keras.layers.Dense(8), "mask")
+    >>> accepts_argument(keras.layers.GRU(8), "mask"), accepts_argument(keras.layers.Dense(8), "mask")
     (True, False)
     """
     named, takes_any = _arguments(type(layer).call)
@@ -42,7 +42,7 @@ def mask_argument(layer: keras.layers.Layer, mask: Any) -> dict[str, Any]:
     """
     if mask is None:
         return {}
-    return next(({name: mask} for name in ("padding_mask", "mask") if takes(layer, name)), {})
+    return next(({name: mask} for name in ("padding_mask", "mask") if accepts_argument(layer, name)), {})
 
 
 def arguments_for(layer: keras.layers.Layer, role: str, **arguments: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def arguments_for(layer: keras.layers.Layer, role: str, **arguments: Any) -> dic
         ValueError: If the call of the layer does not have one of these arguments.
     """
     given = {name: value for name, value in arguments.items() if value is not None and value is not False}
-    refused = sorted(name for name in given if not takes(layer, name))
+    refused = sorted(name for name in given if not accepts_argument(layer, name))
     if refused:
         raise ValueError(
             f"{', '.join(refused)} must be None with {role}={layer!r}: its call has no argument of that name, got "

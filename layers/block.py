@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.abilities import arguments_for, mask_argument, takes
+from layers.abilities import accepts_argument, arguments_for, mask_argument
 from layers.attention.masks import AttentionMask, both
 from layers.dropout import Dropout
 from layers.errors import describe
@@ -197,7 +197,7 @@ class TransformerBlock(keras.layers.Layer):
         With causal attention, padding on the right affects no real position through the attention.
         """
         parts = (self.feed_forward, *self.norms.values(), *self.norms_after.values())
-        return any(takes(part, "mask") or takes(part, "padding_mask") for part in parts)
+        return any(accepts_argument(part, "mask") or accepts_argument(part, "padding_mask") for part in parts)
 
     def build(self, inputs_shape: tuple[int | None, ...], memory_shape: tuple[int | None, ...] | None = None) -> None:
         for part, shapes in (
@@ -271,7 +271,7 @@ class TransformerBlock(keras.layers.Layer):
             query_positions = positions
             if positions is None and cache is not None:
                 query_positions = positions_from(cache_index, ops.shape(inputs)[1])
-            if query_positions is not None and takes(self.cross_attention, "positions"):
+            if query_positions is not None and accepts_argument(self.cross_attention, "positions"):
                 to_memory["positions"] = query_positions
         elif to_memory:
             found = ", ".join(describe(to_memory[name]) for name in sorted(to_memory))

@@ -11,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from layers.dropout import Dropout
-from layers.fusion import by_rows
+from layers.fusion import as_matrix
 from layers.keras_internals import has_value, stored_kernel, unlocked
 
 # how a kernel may be stored whose norms are asked for in each call: int4 would have to be unpacked
@@ -303,7 +303,7 @@ class Dense(keras.layers.Dense):
             raise ValueError(f"The kernel of {self.path} must not be quantized, got {self.quantization_mode}.")
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        return by_rows(lambda rows: self._call_rows(rows, training), inputs)
+        return as_matrix(lambda rows: self._call_rows(rows, training), inputs)
 
     def _call_rows(self, inputs: Any, training: bool | None) -> Any:
         """`(rows, units)` of inputs `(rows, dim)`."""

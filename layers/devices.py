@@ -47,6 +47,24 @@ def memory_of_accelerator() -> int | None:
 
 
 @functools.cache
+def has_cudnn() -> bool:
+    """Returns whether the backend is JAX on a GPU of NVIDIA, for which JAX has kernels of attention of cuDNN."""
+    if keras.backend.backend() != "jax":
+        return False
+    import jax
+
+    return jax.default_backend() == "gpu" and "cuda" in jax.local_devices()[0].client.platform_version
+
+
+@functools.cache
+def largest_head_dim() -> int:
+    """Returns the largest width of a head for cuDNN's attention: 256 from the H100 on, 128 before."""
+    import jax
+
+    return 256 if float(jax.local_devices()[0].compute_capability) >= 9 else 128
+
+
+@functools.cache
 def has_onednn() -> bool:
     """Returns whether TensorFlow uses oneDNN on a CPU, as it does by default where that is faster."""
     if keras.backend.backend() != "tensorflow" or has_accelerator():

@@ -5,7 +5,7 @@ from typing import Any
 
 from keras import ops
 
-from layers.attention.runs import larger
+from layers.attention.slices import larger
 
 
 @dataclasses.dataclass(frozen=True)

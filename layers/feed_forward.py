@@ -8,7 +8,7 @@ import keras
 from layers.activations import JOINED_WITH_PRODUCTS, GatedActivation, get_activation
 from layers.dense import Dense
 from layers.dropout import Dropout
-from layers.fusion import by_rows, joins_operations, portable_operations
+from layers.fusion import as_matrix, joins_operations, portable_operations
 from layers.initializers import separate
 from layers.roles import COLUMNS, ROWS, Role
 
@@ -128,7 +128,7 @@ class FeedForward(keras.layers.Layer):
         if self.gated or self.activation not in JOINED_WITH_PRODUCTS or not joins_operations(training):
             return self._network(inputs, training)
         with portable_operations():
-            return by_rows(lambda rows: self._network(rows, training), inputs)
+            return as_matrix(lambda rows: self._network(rows, training), inputs)
 
     def _network(self, inputs: Any, training: bool | None) -> Any:
         if self.gated:

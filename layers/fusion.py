@@ -134,7 +134,7 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def by_rows(function: Callable[[Any], Any], x: Any) -> Any:
+def as_matrix(function: Callable[[Any], Any], x: Any) -> Any:
     """Returns `function(x)`. With TensorFlow, `x` is reshaped to one matrix first, so that operations are fused.
 
     TensorFlow fuses the product of two matrices with the operations after it. For tensors with more axes, a reshape
@@ -149,7 +149,7 @@ def by_rows(function: Callable[[Any], Any], x: Any) -> Any:
 
     Example:
 
-    >>> by_rows(lambda rows: keras.ops.relu(keras.ops.matmul(rows, kernel) + bias), x)
+    >>> as_matrix(lambda rows: keras.ops.relu(keras.ops.matmul(rows, kernel) + bias), x)
     """
     if keras.backend.backend() != "tensorflow" or len(x.shape) <= 2:
         return function(x)

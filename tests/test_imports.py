@@ -66,7 +66,11 @@ def test_import_directions(package):
 
 
 # what asks the backend that is running for more than Keras offers, when it is called
-BACKENDS = {"layers.devices": {"tensorflow", "jax", "torch"}, "layers.fusion": {"tensorflow"}}
+BACKENDS = {
+    "layers.devices": {"tensorflow", "jax", "torch"},
+    "layers.fusion": {"tensorflow"},
+    "layers.attention.kernels.fused": {"jax"},
+}
 
 
 def test_layers_need_keras_and_numpy_only():

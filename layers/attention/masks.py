@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.attention.runs import larger, pad_axis, smaller, take_run
+from layers.attention.slices import larger, pad_axis, slice_axis, smaller
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -221,18 +221,18 @@ class AttentionMask:
             query_positions = _column(self.positions_of_queries(query_length, query_start))
             key_positions = _row(self.positions_of_keys(key_length, key_start))
         if self.query_segment_ids is not None:
-            query_segments = _column(take_run(self.query_segment_ids, query_start, query_length))
-            key_segments = _row(take_run(self.key_segment_ids, key_start, key_length))
+            query_segments = _column(slice_axis(self.query_segment_ids, query_start, query_length))
+            key_segments = _row(slice_axis(self.key_segment_ids, key_start, key_length))
         if self.key_padding_mask is not None:
-            padding = _row(take_run(self.key_padding_mask, key_start, key_length))
+            padding = _row(slice_axis(self.key_padding_mask, key_start, key_length))
         if self.prefix_length is not None:
             prefix = ops.reshape(self.prefix_length, (-1, 1, 1, 1))
         if self.allowed is not None:
             allowed = self.allowed
             if allowed.shape[-2] != 1:
-                allowed = take_run(allowed, query_start, query_length, axis=-2)
+                allowed = slice_axis(allowed, query_start, query_length, axis=-2)
             if allowed.shape[-1] != 1:
-                allowed = take_run(allowed, key_start, key_length, axis=-1)
+                allowed = slice_axis(allowed, key_start, key_length, axis=-1)
             for _ in range(4 - len(allowed.shape)):
                 allowed = ops.expand_dims(allowed, -3)
         return self.visible(query_positions, key_positions, prefix, query_segments, key_segments, padding, allowed)
@@ -319,7 +319,7 @@ def both(x: Any, y: Any) -> Any:
 def _run_of_positions(positions: Any, start: Any, length: Any) -> Any:
     if positions is None:
         return ops.arange(length, dtype="int32") + start
-    return take_run(positions, start, length)
+    return slice_axis(positions, start, length)
 
 
 def _column(x: Any) -> Any:

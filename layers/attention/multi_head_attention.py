@@ -10,11 +10,12 @@ from layers.attention.cache import CacheLayout, column, count_new, layout_for
 from layers.attention.checks import PROJECTIONS, check_call, check_configuration, mask_of_call, to_positions, to_tensor
 from layers.attention.heads import Heads
 from layers.attention.keras_names import OPTIONS, to_own_names
-from layers.attention.kernels import attend, choose_path, has_cudnn
+from layers.attention.kernels import attend, choose_path
 from layers.attention.latents import LatentHeads, Latents
 from layers.attention.masks import AttentionMask, both
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting, check_weighting
 from layers.dense import Dense
+from layers.devices import has_cudnn
 from layers.dropout import Dropout, WeightDropout
 from layers.errors import refuse_names
 from layers.initializers import separate

@@ -26,7 +26,7 @@ def without_xla():
     function = tf.function
 
     def without(*arguments, **options):
-        if sys._getframe(1).f_globals["__name__"] == "zoo.generation.programs":
+        if sys._getframe(1).f_globals["__name__"] == "zoo.generation.compiled_functions":
             return Untraced(*arguments)
         return function(*arguments, **{**options, "jit_compile": None})
 

@@ -1,6 +1,7 @@
 """Decoding: one loop for all models, samplers, beam search, logit processors, log-likelihoods."""
 
 from zoo.generation.beam import Beam
+from zoo.generation.compiled_functions import compiled, next_power_of_two, pad_batch
 from zoo.generation.constraints import (
     BannedFirstTokens,
     BannedTokens,
@@ -18,7 +19,6 @@ from zoo.generation.filters import MinP, Normalized, Temperature, TopK, TopP, Ty
 from zoo.generation.graph import GraphGenerator
 from zoo.generation.penalties import FrequencyPenalty, LogitBias, PresencePenalty, RepetitionPenalty
 from zoo.generation.processors import Context, LogitProcessor, get_processors, register_processor
-from zoo.generation.programs import compiled, next_power_of_two, pad_batch
 from zoo.generation.prompt_lookup import PromptLookup
 from zoo.generation.request import GenerationCache, GenerationOptions
 from zoo.generation.samplers import Greedy, Sample, Sampler, get_sampler, register_sampler

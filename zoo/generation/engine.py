@@ -13,8 +13,8 @@ from keras import ops
 from layers.devices import has_accelerator
 from zoo.generation.checks import as_seed, is_integer
 from zoo.generation.checksums import checksums
+from zoo.generation.compiled_functions import CompiledFunctions, next_power_of_two
 from zoo.generation.loop import Loop
-from zoo.generation.programs import Programs, next_power_of_two
 from zoo.generation.request import GenerationCache, GenerationOptions
 from zoo.generation.session import Session
 from zoo.generation.speculative import SpeculativeDecoding
@@ -52,8 +52,8 @@ class Engine:
     def __init__(self, backbone: Any, draft: Any = None) -> None:
         self.backbone = backbone
         self.draft = draft
-        self._programs = Programs(self._variables)
-        self._checks = Programs(lambda: list(backbone.active_variables), 1)
+        self._programs = CompiledFunctions(self._variables)
+        self._checks = CompiledFunctions(lambda: list(backbone.active_variables), 1)
 
     def _variables(self) -> list[Any]:
         return [
@@ -102,10 +102,10 @@ class Engine:
         rounded = with_length(options, padded_length(max(int(limits.max()), 1)))
         lengths = np.array([len(prompt) for prompt in prompts])
         width = 1 if lengths.max() == 1 else padded_length(int(lengths.max()))
-        capacity = width + min(rounded.max_new_tokens, FIRST_ROOM) + options.slack
+        capacity = width + min(rounded.max_new_tokens, FIRST_ROOM) + options.extra_cache_slots
         if options.lookahead:
             # caches grow up to this size, and those of a window forget from then on
-            self.require_rewinding(width + rounded.max_new_tokens + options.slack)
+            self.require_rewinding(width + rounded.max_new_tokens + options.extra_cache_slots)
         state, fed = self._continued(cache, options, source, batch, lengths, width, capacity)
         streams = range(count) if streams is None else streams
         rows = [np.pad(np.asarray(values, "int32"), (0, batch - count)) for values in (limits, streams)]
@@ -181,7 +181,7 @@ class Engine:
             The result of `zoo.generation.decode`.
         """
         loop = self.loop(options)
-        capacity = ops.shape(tokens)[1] + options.max_new_tokens + options.slack
+        capacity = ops.shape(tokens)[1] + options.max_new_tokens + options.extra_cache_slots
         carry = self._start(loop, capacity, 0, tokens, limits, streams, seed, source)
         most = options.max_new_tokens
         is_long = not is_integer(most) or most >= LONG_LOOP  # a tensor may be anything

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zoo.generation.chat import AnswerEdges, given_messages, require_chat, with_end_of_turn
-from zoo.generation.programs import compiled, pad_batch
+from zoo.generation.compiled_functions import compiled, pad_batch
 from zoo.generation.request import (
     EXTRA_LENGTH,
     GenerationOptions,

@@ -70,7 +70,7 @@ class GenerationOptions:
             )
 
     @property
-    def slack(self) -> int:
+    def extra_cache_slots(self) -> int:
         """Number of positions beyond the generated tokens that caches must have room for."""
         return max(self.lookahead, self.sampler.extra_positions)
 

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from zoo.generation.compiled_functions import CompiledFunctions
 from zoo.generation.loop import token_log_probabilities
-from zoo.generation.programs import Programs
 from zoo.preprocessing.token_rows import map_by_length
 
 
@@ -60,7 +60,7 @@ class TextScorer:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self._programs = Programs(lambda: model.active_variables)
+        self._programs = CompiledFunctions(lambda: model.active_variables)
 
     def tokens(self, inputs: dict[str, Any], labels: Any, mask: Any) -> Any:
         """Returns the log-likelihood of each row's labels, `(batch,)`; a graph function.

@@ -75,10 +75,10 @@ class Session:
         options = self._options
         goal = options.max_new_tokens if count is None else min(self.position + count, options.max_new_tokens)
         while not self.is_done and self.position < goal:
-            room = self._capacity - self._width - options.slack
+            room = self._capacity - self._width - options.extra_cache_slots
             if self.position >= room:
                 room = min(2 * room, options.max_new_tokens)
-                self._capacity = self._width + room + options.slack
+                self._capacity = self._width + room + options.extra_cache_slots
                 self._carry = self._engine.grow(self._carry, self._capacity)
             until = min(goal, room)
             self._carry = self._engine.advance(options, self._carry, until, until - self.position)

@@ -84,7 +84,7 @@ def rows_of(preprocessor: Preprocessor, data: Any) -> Any:
 
     Args:
         preprocessor: Knows what a row is.
-        data: A `tf.data.Dataset` of rows or batches, or what `opened` returned.
+        data: A `tf.data.Dataset` of rows or batches, or what `peek_first_batch` returned.
     """
     batches = in_batches(preprocessor, data, 1024, None) if is_dataset(data) else _batches_in(data)
     parts = None
@@ -130,7 +130,7 @@ class RawBatches(keras.utils.PyDataset):
         self._dataset.on_epoch_end()
 
 
-def opened(data: Any, name: str) -> tuple[Any, Any]:
+def peek_first_batch(data: Any, name: str) -> tuple[Any, Any]:
     """Returns a generator or `PyDataset`, none of whose batches is lost, and its first batch.
 
     Args:
@@ -156,7 +156,7 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
 
     Args:
         preprocessor: Makes the batches.
-        data: What `opened` returned.
+        data: What `peek_first_batch` returned.
         seed, class_weight: As for `batches_of`.
     """
 

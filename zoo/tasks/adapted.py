@@ -52,7 +52,7 @@ class AdapterReader(Reader):
         config = read_adapter_config(source)
         described = read_adapter_options(source)
         if described is None:
-            return _of_strangers(kind, source, config, load_weights, tokenizer, choices)
+            return _from_peft(kind, source, config, load_weights, tokenizer, choices)
         saved = saved_options_of(described, kind, source)
         if issubclass(saved.task, kind):
             return _as_saved(saved, described, source, config, load_weights, tokenizer, choices)
@@ -111,7 +111,7 @@ def _as_saved(
     return task
 
 
-def _of_strangers(
+def _from_peft(
     kind: type, source: Path, config: AdapterConfig, load_weights: bool, tokenizer: Any, choices: dict[str, Any]
 ) -> Any:
     """A task with an adapter that PEFT wrote: what its files do not say is as the model has it."""

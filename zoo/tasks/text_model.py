@@ -14,7 +14,7 @@ from zoo.distribution.model import DistributedModel
 from zoo.distribution.replicas import scope_of
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
 from zoo.preprocessing.rows import is_raw, require_count
-from zoo.tasks.feed import Feed
+from zoo.tasks.fit_inputs import FitInputs
 from zoo.tasks.logits import are_of_single_rows, loss_of_logits, metrics_of_logits
 from zoo.tasks.token_head import TokenHead
 from zoo.training.one_kernel import update_by_one_kernel
@@ -180,7 +180,7 @@ class TextModel(DistributedModel):
                 is allowed.
         """
         self._prepare_training("fit()")
-        arguments = self._feed.for_fit(
+        arguments = self._fit_inputs.for_fit(
             x,
             y,
             sample_weight,
@@ -211,7 +211,7 @@ class TextModel(DistributedModel):
         if is_evaluated_by_fit(kwargs):
             # the validation data of `fit`, which has prepared them
             return super().evaluate(x, y, batch_size, sample_weight=sample_weight, **kwargs)
-        data = self._feed.for_evaluate(x, y, sample_weight, batch_size=batch_size, packed=packed)
+        data = self._fit_inputs.for_evaluate(x, y, sample_weight, batch_size=batch_size, packed=packed)
         return super().evaluate(**data, **kwargs)
 
     def train_on_batch(
@@ -224,7 +224,7 @@ class TextModel(DistributedModel):
     ) -> Any:
         """Like `keras.Model.train_on_batch`, also for a batch of raw rows; `class_weight` as for `fit`."""
         self._prepare_training("train_on_batch()")
-        batch = self._feed.for_one_batch(x, y, sample_weight, None, class_weight)
+        batch = self._fit_inputs.for_one_batch(x, y, sample_weight, None, class_weight)
         self._build_optimizer()
         return super().train_on_batch(*batch, **kwargs)
 
@@ -232,7 +232,9 @@ class TextModel(DistributedModel):
         """Like `keras.Model.test_on_batch`, also for a batch of raw rows."""
         if not self.compiled:
             self.compile()
-        return super().test_on_batch(*self._feed.for_one_batch(x, y, sample_weight, seed=EVALUATION_SEED), **kwargs)
+        return super().test_on_batch(
+            *self._fit_inputs.for_one_batch(x, y, sample_weight, seed=EVALUATION_SEED), **kwargs
+        )
 
     @contextlib.contextmanager
     def _step_on(self, x: Any, y: Any, sample_weight: Any) -> Iterator[None]:
@@ -269,7 +271,7 @@ class TextModel(DistributedModel):
         Raises:
             TypeError, ValueError: If a row is invalid. The message names argument, row and what is allowed.
         """
-        x, is_text = self._feed.for_predict(x)
+        x, is_text = self._fit_inputs.for_predict(x)
         if not is_text:
             return super().predict(x, batch_size=batch_size, **kwargs)
         others = sorted(set(kwargs) - {"verbose"})
@@ -281,11 +283,11 @@ class TextModel(DistributedModel):
         """Like `keras.Model.predict_on_batch`; for raw rows, like `predict`."""
         if is_raw(x):
             return self.predict(x)
-        self._feed.require_token_level(x, "x")
+        self._fit_inputs.require_token_level(x, "x")
         return super().predict_on_batch(x)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        self._feed.require_token_level(inputs, "inputs")
+        self._fit_inputs.require_token_level(inputs, "inputs")
         return super().__call__(inputs, *args, **kwargs)
 
     def map_batches(
@@ -327,6 +329,6 @@ class TextModel(DistributedModel):
             self.optimizer.build(self.trainable_variables)
 
     @property
-    def _feed(self) -> Feed:
+    def _fit_inputs(self) -> FitInputs:
         # a loaded file replaces the preprocessor
-        return Feed(self.preprocessor, self.input_names)
+        return FitInputs(self.preprocessor, self.input_names)

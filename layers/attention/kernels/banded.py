@@ -14,7 +14,7 @@ from keras import ops
 from layers.attention.kernels.bias import bias_by_distance, toeplitz
 from layers.attention.kernels.plain import mean_of_values, penalty, softmax, softmax_with_sinks, to_float32
 from layers.attention.masks import AttentionMask
-from layers.attention.runs import larger, pad_axis, smaller
+from layers.attention.slices import larger, pad_axis, smaller
 
 # Bounds on the queries in a chunk. Products of small matrices are slow, hence the lower one. Each query is multiplied
 # with all keys of its chunk, so a chunk should not be much longer than the window.

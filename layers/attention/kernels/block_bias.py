@@ -6,7 +6,7 @@ from keras import ops
 
 from layers.attention.kernels.bias import sum_diagonals, toeplitz
 from layers.attention.kernels.blocks import BlockGrid
-from layers.attention.runs import pad_axis
+from layers.attention.slices import pad_axis
 
 
 class MatrixBias:

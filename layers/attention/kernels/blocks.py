@@ -7,7 +7,7 @@ from keras import ops
 
 from layers.attention.kernels.plain import HIDDEN, penalty
 from layers.attention.masks import AttentionMask
-from layers.attention.runs import pad_axis
+from layers.attention.slices import pad_axis
 
 
 @dataclasses.dataclass(frozen=True)

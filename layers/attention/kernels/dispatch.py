@@ -12,13 +12,12 @@ from layers.attention.kernels.fused import (
     MOST_MASK_BYTES,
     facts_for_kernels,
     fused_attention,
-    has_cudnn,
     mask_bytes,
     objection_of_cudnn,
 )
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, is_staircase, plain_attention
 from layers.attention.masks import AttentionMask
-from layers.devices import has_accelerator
+from layers.devices import has_accelerator, has_cudnn
 from layers.errors import describe
 
 PATHS = ("plain", "blocked", "banded", "fused")

@@ -5,7 +5,6 @@ of rows. A mask that says more is given to them as a tensor, as long as it is sm
 `keras.ops.dot_product_attention`.
 """
 
-import functools
 from typing import Any
 
 import keras
@@ -13,6 +12,7 @@ from keras import ops
 
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN
 from layers.attention.masks import AttentionMask
+from layers.devices import has_cudnn, largest_head_dim
 
 # Bytes of the largest mask that cuDNN is given as a tensor, in half precision. It grows with the square of the length.
 MOST_MASK_BYTES = 2**26
@@ -70,24 +70,6 @@ def facts_for_kernels(mask: AttentionMask | None, query_length: Any, key_length:
     if left is not None and not has_cudnn():
         return None
     return {"causal": True} if left is None else {"causal": True, "left": left}
-
-
-@functools.cache
-def has_cudnn() -> bool:
-    """Returns whether the backend is JAX on a GPU of NVIDIA."""
-    if keras.backend.backend() != "jax":
-        return False
-    import jax
-
-    return jax.default_backend() == "gpu" and "cuda" in jax.local_devices()[0].client.platform_version
-
-
-@functools.cache
-def largest_head_dim() -> int:
-    """Returns the largest width of a head for cuDNN: 256 from the H100 on, 128 before."""
-    import jax
-
-    return 256 if float(jax.local_devices()[0].compute_capability) >= 9 else 128
 
 
 def objection_of_cudnn(query: Any, key: Any, mask: AttentionMask | None) -> str | None:

@@ -77,12 +77,12 @@ def make_student(model: Any, run: RunFolder, teacher: Any) -> Any:
                 f"{teacher.adaptation.mode}: its layers cannot be trained"
             )
         with errors_of("model.layers"):
-            student = zoo.tasks.keep_layers(teacher, *kept_layers(model, teacher.backbone.config))
+            student = zoo.tasks.keep_layers(teacher, *layers_to_keep(model, teacher.backbone.config))
     adapt(student, model)
     return student
 
 
-def kept_layers(model: Any, config: Any) -> list[list[int]]:
+def layers_to_keep(model: Any, config: Any) -> list[list[int]]:
     """Returns the numbers of the layers to keep of each stack; every other one where none are named.
 
     Args:

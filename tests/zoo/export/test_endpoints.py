@@ -14,7 +14,7 @@ tf = pytest.importorskip("tensorflow")
 from zoo import Backbone, Greedy, RecurrentConfig, TextClassifier  # noqa: E402
 from zoo.export import Endpoint, Field, write_saved_model  # noqa: E402
 from zoo.generation import decode  # noqa: E402
-from zoo.generation.programs import Programs  # noqa: E402
+from zoo.generation.compiled_functions import CompiledFunctions  # noqa: E402
 
 NUMBERS, TOTAL = Field("numbers", ("batch", 3), "float32", "some numbers"), Field("total", ("batch",), "float32")
 
@@ -113,7 +113,7 @@ class Chain:
 
     def __init__(self, seed):
         self.table = keras.Variable(np.random.default_rng(seed).normal(size=(9, 9)))
-        self.programs = Programs(lambda: [self.table])
+        self.programs = CompiledFunctions(lambda: [self.table])
 
     def decode(self, first):
         def step(token_ids, index, state, constants):

@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 
-def take_run(x: Any, start: Any, length: Any, axis: Any = -1) -> Any:
+def slice_axis(x: Any, start: Any, length: Any, axis: Any = -1) -> Any:
     """Returns `length` entries of `x` along `axis`, from index `start` on (ints or scalar tensors)."""
     axis %= len(x.shape)
     if isinstance(start, int) and start == 0 and (length is x.shape[axis] or length == x.shape[axis]):

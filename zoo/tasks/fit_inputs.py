@@ -8,13 +8,13 @@ import keras
 import numpy as np
 
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor
-from zoo.preprocessing.datasets import batches_of, converted, opened, rows_of, weigh_labels
+from zoo.preprocessing.datasets import batches_of, converted, peek_first_batch, rows_of, weigh_labels
 from zoo.preprocessing.rows import batch_parts, is_dataset, is_raw, shorten
 
 NAMES = ("x", "y", "sample_weight")
 
 
-class Feed:
+class FitInputs:
     """Turns what users pass into arguments of the methods of `keras.Model`.
 
     Raw rows (texts and other inputs of the preprocessor) become a dataset of token-level batches. Token-level inputs
@@ -49,7 +49,7 @@ class Feed:
         weights = None if class_weight is None else self._preprocessor.class_weights(class_weight)
         _require_some_weight("class_weight", weights)
         _require_some_weight("sample_weight", sample_weight)
-        x, batch = opened(x, "x")
+        x, batch = peek_first_batch(x, "x")
         if is_raw(x if batch is None else self._inputs(batch)):
             if validation_split and (validation_data is not None or packed or is_dataset(x) or batch is not None):
                 raise ValueError(
@@ -98,7 +98,7 @@ class Feed:
         self, x: Any, y: Any, sample_weight: Any, *, batch_size: int | None, packed: bool | int
     ) -> dict[str, Any]:
         """Returns the arguments of `keras.Model.evaluate`, given those of `TextModel.evaluate`."""
-        x, batch = opened(x, "x")
+        x, batch = peek_first_batch(x, "x")
         if is_raw(x if batch is None else self._inputs(batch)):
             return {"x": self._batches((x, y, sample_weight), NAMES, batch_size, packed=packed, seed=EVALUATION_SEED)}
         if packed:
@@ -135,7 +135,7 @@ class Feed:
         Args:
             x: What the user passed. A dataset, a generator or a `PyDataset` of raw rows becomes lists.
         """
-        x, batch = opened(x, "x")
+        x, batch = peek_first_batch(x, "x")
         first = x if batch is None else self._inputs(batch)
         if not is_raw(first):
             self.require_token_level(first, "x" if batch is None else "each batch of x")
@@ -244,7 +244,7 @@ class Feed:
         """`validation_data` as Keras takes it."""
         names = tuple(f"validation_data[{index}]" for index in range(3))
         options = {"packed": packed, "seed": EVALUATION_SEED}
-        data, batch = opened(data, "validation_data")
+        data, batch = peek_first_batch(data, "validation_data")
         if batch is not None or is_dataset(data):
             is_text = is_raw(data if batch is None else self._inputs(batch))
             return self._batches((data, None, None), names, batch_size, **options) if is_text else data

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 from zoo.generation import Beam, Greedy, Sample, compiled, decode, next_power_of_two, pad_batch
-from zoo.generation.programs import Programs
+from zoo.generation.compiled_functions import CompiledFunctions
 
 needs_tensorflow = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="is about tf.function")
 SAMPLERS = [Sample(0.9, top_k=5, top_p=0.9), Sample(1.1, top_p=0.9, min_p=0.01), Beam(3, 0.6)]
@@ -130,7 +130,7 @@ def test_padding_in_a_graph_of_unknown_shapes():
 def test_programs_hold_on_to_their_variables():
     """Variables that replace others must not be taken for them, whatever their addresses."""
     variables = [keras.Variable(1.0)]
-    programs = Programs(lambda: list(variables))
+    programs = CompiledFunctions(lambda: list(variables))
     first = weakref.ref(variables[0])
 
     def value(x):
@@ -145,7 +145,7 @@ def test_programs_hold_on_to_their_variables():
         assert first() is not None
     variables[0].assign(-1.0)
     assert float(programs.run("value", value, False, one)) == -1.0
-    few = Programs(lambda: list(variables), most=2)
+    few = CompiledFunctions(lambda: list(variables), most=2)
     for size in (1, 2, 3, 2):
         few.run("value", value, False, ops.ones(size))
     assert len(few) == 2

@@ -137,7 +137,7 @@ def pad_batch(tensors: Any) -> Any:
     return keras.tree.map_structure(pad, tensors)
 
 
-class Programs:
+class CompiledFunctions:
     """A bounded store of compiled functions; the one that was not used for longest goes first.
 
     A program belongs to the variables that it reads. Adapters and quantization replace variables: programs of the old
