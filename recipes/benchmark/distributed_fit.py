@@ -39,6 +39,7 @@ class Fit:
         texts: Number of texts; 8 of them are a batch.
         dropout: Rate of dropout.
         experts: Experts of each layer; None for none.
+        optimizer: Name of the optimizer of Keras.
         accumulate: Batches of an update; None for one.
         returns_to_first: Whether `EarlyStopping` puts the weights of the first epoch back, for the largest loss.
         timed_updates: Updates of a larger decoder whose tokens per second are measured instead, with each process on
@@ -52,6 +53,7 @@ class Fit:
     texts: int = 75
     dropout: float = 0.0
     experts: int | None = None
+    optimizer: str = "AdamW"
     accumulate: int | None = None
     returns_to_first: bool = False
     timed_updates: int | None = None
@@ -123,7 +125,7 @@ def make_model(fit: Fit) -> zoo.Task:
     keras.utils.set_random_seed(0)
     backbone = zoo.Backbone.from_config(config)
     # a small bound, so that gradients are clipped in each update
-    optimizer = keras.optimizers.AdamW(
+    optimizer = getattr(keras.optimizers, fit.optimizer)(
         0.01, weight_decay=0.01, global_clipnorm=0.3, gradient_accumulation_steps=fit.accumulate
     )
     options: dict[str, Any] = {"jit_compile": keras.backend.backend() == "jax"}

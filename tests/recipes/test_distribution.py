@@ -216,13 +216,14 @@ def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path, one_on_j
     assert "process 1 of 2 ended with signal 9 (SIGKILL), and the others were stopped" in errors
     assert "lost the others" in errors and "resumes from the last saved state" in errors
     # on four devices of one process, and then on one device
-    mesh = words(tmp_path, "two", *ON_JAX, *slow, "--training.distribution", "{data: 2, model: 2}")
+    mesh = words(tmp_path, "two", *ON_JAX, *slow, "--training.distribution", "{fsdp: 2, model: 2}")
     result = subprocess.run(
         [*one, *mesh],
         **{"capture_output": True, "text": True, "cwd": ROOT},
         env=environment(KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4"),
     )
     assert result.returncode == 9 and "resuming in epoch 1" in result.stdout, result.stderr[-3000:]
+    assert ", on devices along the axes fsdp 2, model 2, of 1 process\n" in result.stdout
     output = run([*one, *words(tmp_path, "two", *ON_JAX, *slow)], KERAS_BACKEND="jax", STOPPED="1")
     assert "resuming in epoch 2" in output
     assert_same(tmp_path / "two", one_on_jax)

@@ -29,3 +29,25 @@ def test_an_export_that_fails_says_why(tmp_path):
 
     with pytest.raises(RecipeError, match=r"(?s)status 1:.*no_such_model"):
         export_with_tensorflow(tmp_path / "no_such_model", tmp_path / "out", {}, [], "TextClassifier")
+
+
+def test_programs_for_an_accelerator_are_kept(tmp_path, monkeypatch):
+    import jax
+    import pooch
+
+    from recipes.common.training.fitting import _keep_programs
+
+    before = jax.config.jax_compilation_cache_dir
+    monkeypatch.setattr(pooch, "os_cache", lambda name: tmp_path / name)
+    try:
+        jax.config.update("jax_compilation_cache_dir", None)
+        _keep_programs()
+        assert jax.config.jax_compilation_cache_dir is None  # a processor
+        monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+        _keep_programs()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "keras_transformer_zoo" / "jax")
+        jax.config.update("jax_compilation_cache_dir", "mine")
+        _keep_programs()
+        assert jax.config.jax_compilation_cache_dir == "mine"
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)

@@ -16,7 +16,14 @@ PARTS = {
     "lora": "training updates of low rank on a model of SmolLM2's shape",
     "generation": "greedy generation of 1, 8 and 64 rows: GPT-2 small, SmolLM2's shape",
     "first_call": "first step and first text, without and with JAX's persistent compilation cache",
+    "xla": "training GPT-2 small with options of XLA that others change",
     "tests": "the tests of the layers on the device, in float32 with exact products",
+}
+# what MaxText and the guides of XLA change, one at a time
+XLA_OPTIONS = {
+    "no products by Triton": "--xla_gpu_enable_triton_gemm=false",
+    "latency-hiding scheduler": "--xla_gpu_enable_latency_hiding_scheduler=true",
+    "no command buffers": "--xla_gpu_enable_command_buffer=",
 }
 LIBRARIES = ("zoo", "keras_hub", "transformers")
 # Least seconds that are worth starting a process for.
@@ -86,6 +93,15 @@ def runs(*, tiny: bool, cache_folder: str) -> list[Run]:
         sizes.run("gpt2", "keras_hub", "training", [gpt2], 40),
         sizes.run("generation", "transformers", "generation", short[:2], 30),
         sizes.run("gpt2", "zoo", "training", [text], 35),
+        *(
+            Run(
+                *("xla", "zoo", _MODULES["training"]["zoo"]),
+                (dataclasses.replace(gpt2, name=f"{gpt2.name}, {name}"),),
+                sizes.limit(30),
+                {"XLA_FLAGS": option, "JAX_ENABLE_COMPILATION_CACHE": "false"},
+            )
+            for name, option in (list(XLA_OPTIONS.items())[:1] if tiny else XLA_OPTIONS.items())
+        ),
         sizes.run("gpt2", "zoo", "training", more, 45),
         sizes.run("lora", "transformers", "training", [lora], 60),
         sizes.run("bert", "transformers", "training", [classes], 40),

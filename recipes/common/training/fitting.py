@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import keras
+import pooch
 
 import zoo
 from recipes.command.printing import progress
@@ -122,6 +123,7 @@ def prepare(config: Any) -> None:
     check_place(config.run_folder, "run_folder", saved_model=config.export, otherwise=", or use --export false")
     # before anything is computed: processes that train together find each other first
     _choose_devices(training)
+    _keep_programs()
     check_optimizer(training, type(config)().training)
     check_callbacks(training.callbacks)
     if training.weights == "best" and training.average_checkpoints != 1:
@@ -151,6 +153,20 @@ def _choose_devices(training: TrainingConfig) -> None:
     if not zoo.distribution.is_first_process():
         # what it says is what the first one says
         sys.stdout = open(os.devnull, "w", encoding="utf-8", errors="replace")
+
+
+def _keep_programs() -> None:
+    """Has JAX keep what it compiles for an accelerator, so that the next process need not compile it again.
+
+    What JAX keeps for a processor is for that processor alone, and compiling takes little time there.
+    """
+    if keras.backend.backend() != "jax":
+        return
+    import jax
+
+    # JAX_COMPILATION_CACHE_DIR names another folder
+    if jax.default_backend() != "cpu" and jax.config.jax_compilation_cache_dir is None:
+        jax.config.update("jax_compilation_cache_dir", str(Path(pooch.os_cache("keras_transformer_zoo")) / "jax"))
 
 
 def _require_mirrored(training: TrainingConfig) -> None:
@@ -325,7 +341,8 @@ def _devices() -> str:
     if chosen is None:
         return ""
     if isinstance(chosen, zoo.distribution.ModelLayouts):
-        mesh, processes = f"data {chosen.data_size}, model {chosen.model_size}", zoo.distribution.num_processes()
+        first = "fsdp" if chosen.divides_along_data else "data"
+        mesh, processes = f"{first} {chosen.data_size}, model {chosen.model_size}", zoo.distribution.num_processes()
         return f", on devices along the axes {mesh}, of {processes} {'process' if processes == 1 else 'processes'}"
     return f", on {chosen.num_replicas_in_sync} devices, mirrored"
 

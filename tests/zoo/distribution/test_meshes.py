@@ -40,6 +40,25 @@ def test_weights_divided_along_data(tmp_path, shape, distribution, devices, drop
     assert not any("'data'" in layout for path, layout in printed.items() if path not in kernels)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"experts": 5},
+        pytest.param({"optimizer": "Adafactor"}, marks=pytest.mark.slow),
+        pytest.param({"optimizer": "Muon"}, marks=pytest.mark.slow),
+        pytest.param({"optimizer": "Lion", "accumulate": 2}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_divided_weights_with_experts_and_other_optimizers(tmp_path, options):
+    """Adafactor factorizes its moments, and Muon makes whole matrices orthogonal: both need more than a part."""
+    one, _ = fit(tmp_path, "one", options, KERAS_BACKEND="jax")
+    several = {**options, "distribution": {"fsdp": 2, "model": 2} if "experts" in options else "fsdp"}
+    found, printed = fit(tmp_path, "several", several, KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4")
+    assert_same(found, one)
+    assert any("'data'" in layout for layout in printed.values())
+
+
 def test_mesh_of_both_with_dropout(tmp_path):
     """Random numbers do not depend on the devices."""
     options = {"shape": "decoder", "dropout": 0.2}
