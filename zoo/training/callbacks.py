@@ -37,6 +37,7 @@ class Throughput(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._start: tuple[float, float] | None = None
+        self._end: tuple[float, float] | None = None
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.tokens not in logs:
@@ -44,14 +45,27 @@ class Throughput(keras.callbacks.Callback):
                 f"The model has no metric {self.tokens!r} that counts tokens: compile it with "
                 "weighted_metrics=[TokenCount()]."
             )
-        self._end = (float(logs[self.tokens]), time.perf_counter())
+        # to read a number waits until the device has computed it, and then has nothing to do: the first and the last
+        self._last = logs[self.tokens]
         if self._start is None:
-            self._start = self._end
+            self._start = self._end = float(self._last), time.perf_counter()
+        elif batch + 1 == (self.params or {}).get("steps"):
+            self._read_last()
+        else:
+            self._end = None
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._read_last()  # where nobody knows how many batches there are
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self._start is not None:
+            self._read_last()
             tokens, seconds = (end - start for start, end in zip(self._start, self._end, strict=True))
             logs["tokens_per_second"] = tokens / seconds if self._end != self._start else float("nan")
+
+    def _read_last(self) -> None:
+        if self._end is None:
+            self._end = float(self._last), time.perf_counter()
 
 
 class SampleOutputs(keras.callbacks.Callback):
@@ -99,6 +113,9 @@ class SampleOutputs(keras.callbacks.Callback):
 class StopOnNonFiniteLoss(keras.callbacks.Callback):
     """Raises an error as soon as the training or validation loss is NaN or infinite.
 
+    With JAX, a loss that the device has not computed yet is looked at after the next batch, so that the device need not
+    wait. `TrainingState` saves no state with such a loss in the meantime.
+
     Keras's `TerminateOnNaN` ends `fit` without an error, so that checkpoints of the broken model replace good ones. Put
     this callback before those that save something.
 
@@ -111,20 +128,39 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
     """
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self._epoch = None
+        self._epoch: int | None = None
+        self._unread: tuple[Any, str] | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        self._check(logs, f"training loss in epoch {self._epoch + 1}, batch {batch + 1}")
+        self._check_unread()
+        loss = (logs or {}).get("loss")
+        if loss is not None:
+            self._unread = loss, f"training loss in epoch {self._epoch + 1}, batch {batch + 1}"
+        if getattr(loss, "is_ready", lambda: True)():
+            self._check_unread()
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        if self._epoch is not None:  # within `fit`
+            self._check_unread()
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
-        self._check(logs, "validation loss")
-
-    def _check(self, logs: dict[str, Any] | None, what: str) -> None:
         loss = (logs or {}).get("loss")
-        if loss is not None and not np.isfinite(loss):
+        if loss is not None:
+            self._check(loss, "validation loss")
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._check_unread()
+
+    def _check_unread(self) -> None:
+        if self._unread is not None:
+            unread, self._unread = self._unread, None
+            self._check(*unread)
+
+    def _check(self, loss: Any, what: str) -> None:
+        if not np.isfinite(loss):
             step = int(ops.convert_to_numpy(self.model.optimizer.iterations))
             raise FloatingPointError(
                 f"The {what}, after {step} updates, is {loss}. Common causes: too high a learning rate or too short a "

@@ -116,3 +116,58 @@ def test_a_validation_loss_that_is_not_finite_stops_the_training():
 
 def test_a_finite_loss_stops_nothing():
     assert len(fit([StopOnNonFiniteLoss()])["loss"]) == 2
+
+
+class Unread(float):
+    """A number that a device has not computed yet; to read it would wait for the device."""
+
+    reads = 0
+    ready = False
+
+    def is_ready(self):
+        return self.ready
+
+    def __float__(self):
+        type(self).reads += 1
+        return super().__float__()
+
+    def __array__(self, *arguments, **options):
+        type(self).reads += 1
+        return np.asarray(super().__float__())
+
+
+def test_no_number_is_read_before_the_device_has_computed_it():
+    model, _ = compiled(True)
+    callbacks = [Throughput(), StopOnNonFiniteLoss()]
+    for callback in callbacks:
+        callback.set_model(model)
+        callback.set_params({"steps": 6})
+        callback.on_train_begin()
+        callback.on_epoch_begin(0)
+    Unread.reads, reads = 0, []
+    for batch in range(6):
+        logs = {"tokens": Unread(3.0 * batch), "loss": Unread(1.0)}
+        for callback in callbacks:
+            callback.on_train_batch_end(batch, logs)
+        reads.append(Unread.reads)
+        logs["loss"].ready = True  # the device is one step behind
+    # the tokens of the first and of the last batch; losses of the batch before
+    assert reads == [1, 2, 3, 4, 5, 7]
+    logs = {}
+    for callback in callbacks:
+        callback.on_epoch_end(0, logs)
+    assert Unread.reads == 8 and logs["tokens_per_second"] > 0
+
+
+def test_a_loss_that_comes_late_names_its_batch():
+    model, _ = compiled(False)
+    stop = StopOnNonFiniteLoss()
+    stop.set_model(model)
+    stop.on_train_begin()
+    stop.on_epoch_begin(1)
+    stop.on_train_batch_end(4, {"loss": Unread("nan")})
+    with pytest.raises(FloatingPointError, match="training loss in epoch 2, batch 5, .* is nan"):
+        stop.on_train_batch_end(5, {"loss": Unread(1.0)})
+    stop.on_train_batch_end(6, {"loss": Unread("inf")})
+    with pytest.raises(FloatingPointError, match="epoch 2, batch 7, .* is inf"):
+        stop.on_test_begin()
