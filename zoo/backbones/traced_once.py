@@ -1,31 +1,32 @@
 """Layers of one structure are traced once: the others call the function that the first one became.
 
-To trace a layer takes TensorFlow much Python, and a decoder of thirty layers traces sixty of them, for the prompt and
-for the step. All layers of one structure compute the same function of their weights and their
-inputs. So it is traced for the first of them, with the weights as arguments, and the graph of each layer is one call.
-TensorFlow and XLA put its operations in the place of the call before they optimize.
+To trace a layer takes much Python, and a decoder of thirty layers is traced thirty times for a training step, and sixty
+times to generate, for the prompt and for the step. All layers of one structure compute the same function of their
+weights and their inputs. So it is traced for the first of them, with the weights as arguments, and the program of each
+layer is one call. TensorFlow and XLA put its operations in the place of the call before they optimize.
 """
 
 import json
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
 from layers.capture import is_capturing
 from layers.dense import Dense
+from layers.devices import num_replicas
 from layers.fusion import forms_of_graph
-from layers.keras_internals import mask_of, stateless_scope, sublayers, uncast_values
+from layers.keras_internals import finds_shapes, mask_of, stateless_scope, sublayers, uncast_values
 
 # names differ between layers of one structure, and a seed is a weight
 _OWN = re.compile(r'"(name|seed|shared_object_id)": ("[^"]*"|\d+|null)')
 
 
 class TracedOnce:
-    """Calls layers, of which those of one structure share a traced function where TensorFlow builds a graph.
+    """Calls layers, of which those of one structure share a traced function where a program is built.
 
-    In eager execution, in training, on other backends and within a `Capture` it just calls the layer.
+    In eager execution and within a `Capture` it just calls the layer.
 
     Example:
 
@@ -36,17 +37,18 @@ class TracedOnce:
 
     def __init__(self) -> None:
         # by structure and arguments; None where a function reads what is no argument of it
-        self._functions: dict[Any, Callable[..., Any] | None] = {}
+        self._functions: dict[Any, _Function | None] = {}
 
     def __call__(self, layer: keras.layers.Layer, *arguments: Any, **options: Any) -> Any:
-        if not _may_share(options, arguments):
-            return layer(*arguments, **options)
-        import tensorflow as tf
-
+        if options.get("training") and getattr(layer, "remat", False) and keras.backend.backend() == "tensorflow":
+            return layer(*arguments, **options)  # `tf.recompute_grad` has no gradients within a function
         leaves = keras.tree.flatten((arguments, options))
-        are_tensors = [isinstance(leaf, tf.Tensor) for leaf in leaves]
+        are_tensors = [keras.ops.is_tensor(leaf) for leaf in leaves]
         tensors = [leaf for leaf, chosen in zip(leaves, are_tensors, strict=True) if chosen]
-        given = [*uncast_values(layer.variables), *tensors]
+        if not _builds_program(tensors):
+            return layer(*arguments, **options)
+        variables = layer.variables
+        given = [*uncast_values(variables), *tensors]
         try:
             key = (
                 structure_of(layer),
@@ -61,30 +63,69 @@ class TracedOnce:
         if not known:
             self._functions[key] = _traced(layer, leaves, are_tensors, (arguments, options), given)
         function = self._functions[key]
-        return layer(*arguments, **options) if function is None else function(*given)
+        if function is None:
+            return layer(*arguments, **options)
+        outputs, updates, losses = function.run(*given)
+        for index, value in zip(function.updated, updates, strict=True):
+            variables[index].assign(value)
+        for loss in losses:
+            layer.add_loss(loss)
+        return outputs
 
 
-def _may_share(options: dict[str, Any], arguments: tuple[Any, ...]) -> bool:
-    if keras.backend.backend() != "tensorflow" or options.get("training") or is_capturing():
+class _Function(NamedTuple):
+    """The function of all layers of a structure.
+
+    Args:
+        run: Takes values of variables and the tensors among the arguments, and returns outputs, new values of variables
+            and losses.
+        updated: The variables that get new values, by their place among those of the layer.
+    """
+
+    run: Callable[..., tuple[Any, list[Any], list[Any]]]
+    updated: list[int]
+
+
+class _Values(keras.StatelessScope):
+    """A scope with values of the variables of one layer, which notes whether others are read."""
+
+    def __init__(self) -> None:
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self.reads_others = False
+
+    def get_current_value(self, variable: keras.Variable) -> Any:
+        value = super().get_current_value(variable)
+        self.reads_others = self.reads_others or value is None
+        return value
+
+
+def _builds_program(tensors: list[Any]) -> bool:
+    """Whether a program is being built, of which the call of a layer can be a function."""
+    backend = keras.backend.backend()
+    if backend not in ("tensorflow", "jax") or is_capturing() or finds_shapes():
         return False
+    if backend == "jax":
+        import jax
+
+        return any(isinstance(tensor, jax.core.Tracer) for tensor in tensors)
     import tensorflow as tf
 
-    if tf.executing_eagerly() or stateless_scope() is not None:
+    if tf.executing_eagerly() or stateless_scope() is not None or num_replicas() > 1:
         return False
     # masks of Keras go with tensors, and not through functions
-    return all(mask_of(tensor) is None for tensor in keras.tree.flatten(arguments) if isinstance(tensor, tf.Tensor))
+    return all(mask_of(tensor) is None for tensor in tensors)
 
 
 def _traced(
     layer: keras.layers.Layer, leaves: list[Any], are_tensors: list[bool], structure: Any, given: list[Any]
-) -> Callable[..., Any] | None:
-    """The function of a layer, of its weights and of the tensors among its arguments."""
-    import tensorflow as tf
-
+) -> _Function | None:
+    """The function of a layer, of its variables and of the tensors among its arguments."""
     variables = layer.variables
+    updated: list[int] = []
+    others: list[bool] = []
 
     def run(*values: Any) -> Any:
-        scope = keras.StatelessScope()
+        scope = _Values()
         for variable, value in zip(variables, values, strict=False):
             # not as `state_mapping`, which would round it to the compute dtype of the layer
             scope.add_update((variable, value))
@@ -92,7 +133,26 @@ def _traced(
         again = [next(rest) if chosen else leaf for leaf, chosen in zip(leaves, are_tensors, strict=True)]
         arguments, options = keras.tree.pack_sequence_as(structure, again)
         with scope:
-            return layer(*arguments, **options)
+            outputs = layer(*arguments, **options)
+        after = [scope.get_current_value(variable) for variable in variables]
+        updated[:] = [index for index, value in enumerate(after) if value is not values[index]]
+        others[:] = [scope.reads_others]
+        return outputs, [after[index] for index in updated], scope.losses
+
+    function = (_of_jax if keras.backend.backend() == "jax" else _of_tensorflow)(run, given)
+    return None if function is None or others[0] else _Function(function, updated)
+
+
+def _of_jax(run: Callable[..., Any], given: list[Any]) -> Callable[..., Any]:
+    import jax
+
+    function = jax.jit(run)
+    function.eval_shape(*given)  # traces it, and finds what it updates; the trace is kept
+    return function
+
+
+def _of_tensorflow(run: Callable[..., Any], given: list[Any]) -> Callable[..., Any] | None:
+    import tensorflow as tf
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in given]
     function = tf.function(run, input_signature=specs, autograph=False).get_concrete_function()

@@ -116,8 +116,8 @@ def test_a_layer_with_updates_or_fewer_bits_has_a_function_of_its_own(traces):
     np.testing.assert_allclose(compiled(backbone)[MASK], expected[MASK], atol=2e-5, rtol=2e-5)
 
 
-def test_captures_and_training_call_the_layers(traces):
-    backbone = made("decoder", num_layers=3, dropout=0.5)
+def test_captures_call_the_layers(traces):
+    backbone = made("decoder", num_layers=3)
     inputs = {"token_ids": tf.constant(IDS), "padding_mask": tf.constant(MASK)}
 
     @tf.function(autograph=False)
@@ -127,9 +127,6 @@ def test_captures_and_training_call_the_layers(traces):
         return found["decoder.attention"]
 
     assert len(captured()) == len(traces) == 3
-    traces.clear()
-    train = tf.function(lambda: backbone(inputs, training=True), autograph=False)
-    assert np.abs(array(train()) - array(train())).max() > 1e-3 and len(traces) == 3
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "bfloat16"])

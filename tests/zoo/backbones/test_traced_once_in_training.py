@@ -1,0 +1,125 @@
+"""Training steps whose layers are traced once: as those that trace each layer, on every backend."""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+from small_transformers import VOCABULARY, made, token_ids
+
+from layers import TransformerBlock
+from zoo import AttentionConfig, CausalLM, FeedForwardConfig, NormConfig, Seq2SeqLM
+from zoo.backbones import traced_once
+from zoo.training import TokenCrossEntropy
+
+pytestmark = pytest.mark.backends
+ROWS, LENGTH = 6, 9
+EXPERTS = FeedForwardConfig(
+    8,
+    gated=True,
+    num_experts=4,
+    experts_per_token=2,
+    expert_layers=(False, True),
+    load_balance_weight=0.1,
+    bias_update_rate=0.01,
+    scoring="sigmoid",
+)
+# choices, and how many structures the layers have
+KINDS = {
+    "dropout": ({"num_layers": 4, "dropout": 0.3, "attention": AttentionConfig(4, dropout=0.2)}, 1),
+    "remat": ({"num_layers": 4, "dropout": 0.3, "remat": True}, 1),
+    "drop path": ({"num_layers": 3, "drop_path": 0.5, "dropout": 0.0}, 3),
+    "experts": ({"num_layers": 4, "dropout": 0.1, "feed_forward": EXPERTS}, 2),
+    "batch norms": ({"num_layers": 3, "dropout": 0.1, "norm": NormConfig("batch", "pre")}, 1),
+    "groups": ({"num_layers": 4, "dropout": 0.1, "layer_groups": 2}, 1),
+    "local": ({"num_layers": 4, "dropout": 0.1, "attention": AttentionConfig(4, window=(2, 0))}, 1),
+    "low rank": ({"num_layers": 4, "dropout": 0.1}, 1),
+    "frozen": ({"num_layers": 4, "dropout": 0.1}, 2),
+    "both sides": ({"num_layers": 3, "dropout": 0.1}, 2),
+}
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """The blocks whose `call` runs, in order."""
+    called, plain = [], TransformerBlock.call
+
+    @functools.wraps(plain)
+    def call(self, *arguments, **options):
+        called.append(self)
+        return plain(self, *arguments, **options)
+
+    monkeypatch.setattr(TransformerBlock, "call", call)
+    return called
+
+
+def trained(kind, jit_compile, dtype="float32"):
+    """Losses of two epochs, and all weights after them."""
+    keras.utils.set_random_seed(3)
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(dtype)
+    try:
+        is_pair = kind == "both sides"
+        backbone = made("encoder_decoder" if is_pair else "decoder", **KINDS[kind][0])
+        model = (Seq2SeqLM if is_pair else CausalLM)(backbone)
+    finally:
+        keras.config.set_dtype_policy(before)
+    if kind == "low rank":
+        model.enable_lora(2, dropout=0.2)
+    if kind == "frozen":
+        for block in backbone.decoder.blocks[:2]:
+            block.trainable = False
+    ids, mask = token_ids(ROWS, LENGTH), np.arange(LENGTH) < np.array([9, 9, 7, 5, 9, 3])[:, None]
+    inputs = {"token_ids": ids, "padding_mask": mask}
+    if is_pair:
+        inputs = {f"{side}_{name}": x for side in ("encoder", "decoder") for name, x in inputs.items()}
+    model.compile(keras.optimizers.SGD(0.05, global_clipnorm=1.0), TokenCrossEntropy(), jit_compile=jit_compile)
+    labels = np.roll(ids, -1, axis=1) % VOCABULARY
+    history = model.fit(
+        inputs, labels, sample_weight=mask.astype("float32"), batch_size=3, epochs=2, shuffle=False, verbose=0
+    )
+    return history.history["loss"], [keras.ops.convert_to_numpy(weight) for weight in model.weights]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_losses_and_weights(traces, kind, jit_compile, monkeypatch):
+    if keras.backend.backend() == "jax" and not jit_compile:
+        pytest.skip("without it JAX computes each operation at once, and traces nothing")
+    losses, weights = trained(kind, jit_compile)
+    # of training; where shapes are looked for, each layer is called
+    in_programs = len(traces)
+    traces.clear()
+    monkeypatch.setattr(traced_once, "_builds_program", lambda tensors: False)
+    expected_losses, expected_weights = trained(kind, jit_compile)
+    saved = len(traces) - in_programs
+    layers = KINDS[kind][0]["num_layers"] * (2 if kind == "both sides" else 1)
+    if kind == "remat" and keras.backend.backend() == "tensorflow":
+        layers = KINDS[kind][1]  # each layer is traced
+    assert saved >= layers - KINDS[kind][1]
+    np.testing.assert_allclose(losses, expected_losses, rtol=2e-5)
+    for found, expected in zip(weights, expected_weights, strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-5, rtol=1e-4)
+
+
+def test_half_precision():
+    """Weights are rounded within a layer, as they are without a function, and not before."""
+    losses, weights = trained("local", True, "mixed_bfloat16")
+    expected, _ = trained("local", True)
+    np.testing.assert_allclose(losses, expected, rtol=0.02)
+    assert all(weight.dtype.name != "bfloat16" for weight in weights)
+
+
+def test_dropout_differs_between_layers_and_steps():
+    """Seeds are values that go in, and come out."""
+    seeds = []
+    backbone = made("decoder", **KINDS["dropout"][0])
+    model = CausalLM(backbone)
+    model.compile(keras.optimizers.SGD(0.0), TokenCrossEntropy(), jit_compile=True)
+    ids = token_ids(ROWS, LENGTH)
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids, "bool")}
+    for _ in range(3):
+        model.train_on_batch(inputs, ids)
+        states = [weight for weight in model.non_trainable_variables if "seed" in weight.path]
+        seeds.append([tuple(keras.ops.convert_to_numpy(state).tolist()) for state in states])
+    assert len(states) >= 12 and all(len(set(column)) == 3 for column in zip(*seeds, strict=True))
