@@ -123,3 +123,42 @@ def test_dropout_differs_between_layers_and_steps():
         states = [weight for weight in model.non_trainable_variables if "seed" in weight.path]
         seeds.append([tuple(keras.ops.convert_to_numpy(state).tolist()) for state in states])
     assert len(states) >= 12 and all(len(set(column)) == 3 for column in zip(*seeds, strict=True))
+
+
+def _enable_lora(model):
+    model.enable_lora(2, dropout=0.2)
+
+
+def _freeze(model):
+    for block in model.backbone.decoder.blocks[:2]:
+        block.trainable = False
+
+
+def _quantize(model):
+    model.enable_lora(2)
+    model.quantize("int8")
+
+
+def trained_around(change):
+    """Losses and answers before and after a change of a model whose layers have been traced, and all weights."""
+    keras.utils.set_random_seed(3)
+    model = CausalLM(made("decoder", num_layers=4, dropout=0.1))
+    ids = token_ids(ROWS, LENGTH)
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids, "bool")}
+    found = []
+    for step in (lambda _: None, change):
+        step(model)
+        model.compile(keras.optimizers.SGD(0.05), TokenCrossEntropy(), jit_compile=True)
+        found += [model.train_on_batch(inputs, ids) for _ in range(2)]
+        found.append(model.predict_on_batch(inputs))
+    return found + [keras.ops.convert_to_numpy(weight) for weight in model.weights]
+
+
+@pytest.mark.parametrize("change", [_enable_lora, _freeze, _quantize])
+def test_changes_after_the_first_trace(change, monkeypatch):
+    found = trained_around(change)
+    monkeypatch.setattr(traced_once, "_builds_program", lambda tensors: False)
+    expected = trained_around(change)
+    assert len(found) == len(expected)
+    for value, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(value, other, atol=2e-5, rtol=1e-4)
