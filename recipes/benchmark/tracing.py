@@ -126,7 +126,6 @@ def first_calls(work: str, given: str, once: str) -> None:
         if work == "training":
             model.train_on_batch(inputs, ids)
         else:
-            row = {name: value[:1] for name, value in inputs.items()}
             model.generate_tokens(ids[:1].tolist(), max_new_tokens=8, end_ids=(), jit_compile=is_compiled)
         return time.perf_counter() - started
 
