@@ -12,10 +12,15 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any, Literal
 
+import keras
+import numpy as np
+from matplotlib.figure import Figure
 from tqdm import tqdm
 
+import zoo
 from recipes.benchmark.step_data import write_results
 from recipes.common.config import setting
 from recipes.common.errors import RecipeError
@@ -90,14 +95,10 @@ def first_calls(work: str, given: str, once: str) -> None:
         given: Fields of `Config` as JSON, with one number of layers.
         once: Whether layers are traced once; empty for not.
     """
-    import keras
-    import numpy as np
-
-    import zoo
-    from zoo.backbones.traced_once import TracedOnce
-
     if not once:
-        TracedOnce.__call__ = lambda self, layer, *arguments, **options: layer(*arguments, **options)  # type: ignore[method-assign]
+        zoo.backbones.traced_once.TracedOnce.__call__ = lambda self, layer, *arguments, **options: layer(
+            *arguments, **options
+        )  # type: ignore[method-assign]
     config = Config(**json.loads(given))
     heads = config.hidden_dim // 64
     model = zoo.CausalLM(
@@ -135,10 +136,6 @@ def first_calls(work: str, given: str, once: str) -> None:
 
 def _draw(rows: list[dict[str, Any]], config: Config) -> None:
     """A picture of the seconds by number of layers."""
-    from pathlib import Path
-
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(4 * len(config.works), 3), layout="constrained")
     for place, work in enumerate(config.works):
         axis = figure.add_subplot(1, len(config.works), place + 1)
