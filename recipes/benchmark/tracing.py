@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
@@ -23,7 +23,7 @@ from tqdm import tqdm
 import zoo
 from recipes.benchmark.step_data import write_results
 from recipes.common.config import setting
-from recipes.common.errors import RecipeError
+from recipes.common.errors import ConfigError, RecipeError
 from recipes.common.output_file import check_output_file
 
 WORKS = {"training": "the first step", "generation": "an answer of 8 tokens to 42"}
@@ -34,7 +34,7 @@ class Config:
     """Measures the first call of deep models, with layers that are traced once and each by itself."""
 
     num_layers: list[int] = setting([6, 12, 30, 60], "Numbers of layers.", least=1)
-    works: list[Literal["training", "generation"]] = setting(list(WORKS), "What is called.")
+    works: list[str] = setting(list(WORKS), f"What is called, among {', '.join(WORKS)}.")
     hidden_dim: int = setting(576, "Width, in heads of 64.", least=64)
     vocabulary_size: int = setting(49152, "Number of tokens.", least=64)
     dropout: float = setting(0.1, "Rate of the dropout in training.", least=0, below=1)
@@ -54,6 +54,9 @@ def main(config: Config) -> list[dict[str, Any]]:
         `once` and `each`, and of a later call, `then_once` and `then_each`.
     """
     check_output_file(config.output)
+    unknown = [work for work in config.works if work not in WORKS]
+    if unknown:
+        raise ConfigError(f"works must be among {', '.join(WORKS)}, got {unknown}")
     rows = []
     print("| call | layers | traced once | each by itself | ratio | later calls, ratio |")
     print("| --- | --- | --- | --- | --- | --- |")
