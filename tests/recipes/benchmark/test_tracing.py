@@ -8,9 +8,7 @@ from recipes.common.config import parse
 
 def test_a_table_and_a_picture(tmp_path, capsys):
     sizes = ["--num_layers", "[2]", "--hidden_dim", "64", "--vocabulary_size", "64", "--rounds", "1"]
-    rows = tracing.main(
-        parse(tracing.Config, [*sizes, "--works", "[generation]", "--output", str(tmp_path / "a.json")])
-    )
+    rows = tracing.main(parse(tracing.Config, [*sizes, "--works", "generation", "--output", str(tmp_path / "a.json")]))
     (row,) = rows
     assert row["num_layers"] == 2 and all(row[name] > 0 for name in ("once", "each", "then_once", "then_each"))
     assert row["then_once"] < row["once"]
