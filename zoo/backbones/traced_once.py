@@ -19,6 +19,8 @@ from layers.devices import num_replicas
 from layers.fusion import forms_of_graph
 from layers.keras_internals import finds_shapes, mask_of, stateless_scope, sublayers, uncast_values
 
+# Functions that are kept: of two structures, for the prompt and the step of some lengths.
+_MOST_FUNCTIONS = 64
 # names differ between layers of one structure, and a seed is a weight
 _OWN = re.compile(r'"(name|seed|shared_object_id)": ("[^"]*"|\d+|null)')
 
@@ -37,7 +39,7 @@ class TracedOnce:
 
     def __init__(self) -> None:
         # by structure and arguments; None where a function reads what is no argument of it
-        self._functions: dict[Any, _Function | None] = {}
+        self._functions: dict[Any, _Function | None] = {}  # the oldest first
 
     def __call__(self, layer: keras.layers.Layer, *arguments: Any, **options: Any) -> Any:
         if options.get("training") and getattr(layer, "remat", False) and keras.backend.backend() == "tensorflow":
@@ -61,7 +63,12 @@ class TracedOnce:
         except TypeError:  # an argument that cannot be compared
             return layer(*arguments, **options)
         if not known:
-            self._functions[key] = _traced(layer, leaves, are_tensors, (arguments, options), given)
+            # without the tensors, which would keep the program alive that they are of
+            constants = [None if chosen else leaf for leaf, chosen in zip(leaves, are_tensors, strict=True)]
+            structure = keras.tree.map_structure(lambda _: None, (arguments, options))
+            self._functions[key] = _traced(layer, constants, are_tensors, structure, given)
+            if len(self._functions) > _MOST_FUNCTIONS:  # programs keep those that they call
+                del self._functions[next(iter(self._functions))]
         function = self._functions[key]
         if function is None:
             return layer(*arguments, **options)
@@ -117,7 +124,7 @@ def _builds_program(tensors: list[Any]) -> bool:
 
 
 def _traced(
-    layer: keras.layers.Layer, leaves: list[Any], are_tensors: list[bool], structure: Any, given: list[Any]
+    layer: keras.layers.Layer, constants: list[Any], are_tensors: list[bool], structure: Any, given: list[Any]
 ) -> _Function | None:
     """The function of a layer, of its variables and of the tensors among its arguments."""
     variables = layer.variables
@@ -130,7 +137,7 @@ def _traced(
             # not as `state_mapping`, which would round it to the compute dtype of the layer
             scope.add_update((variable, value))
         rest = iter(values[len(variables) :])
-        again = [next(rest) if chosen else leaf for leaf, chosen in zip(leaves, are_tensors, strict=True)]
+        again = [next(rest) if chosen else leaf for leaf, chosen in zip(constants, are_tensors, strict=True)]
         arguments, options = keras.tree.pack_sequence_as(structure, again)
         with scope:
             outputs = layer(*arguments, **options)

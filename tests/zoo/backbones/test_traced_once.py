@@ -1,6 +1,8 @@
 """Layers of one structure are traced once, and each computes with its own weights."""
 
 import functools
+import gc
+import weakref
 
 import keras
 import numpy as np
@@ -13,6 +15,7 @@ tf = pytest.importorskip("tensorflow")
 from layers import TransformerBlock  # noqa: E402
 from layers.capture import Capture  # noqa: E402
 from zoo import AttentionConfig, CausalLM, FeedForwardConfig, NormConfig, PositionConfig  # noqa: E402
+from zoo.backbones import traced_once  # noqa: E402
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
 IDS, MASK = token_ids(2, 9), below([9, 6], 9)
@@ -140,3 +143,22 @@ def test_weights_are_rounded_where_a_layer_does(dtype):
     expected = eager(backbone)
     # the same operations in the same order; XLA and graphs keep no more bits between them
     np.testing.assert_allclose(compiled(backbone)[MASK], expected[MASK], atol=0.03 * np.abs(expected).max())
+
+
+def test_functions_keep_no_program_alive(monkeypatch):
+    """A graph and its tensors are gone when nobody uses it; the oldest functions are given up."""
+    monkeypatch.setattr(traced_once, "_MOST_FUNCTIONS", 3)
+    backbone = made("decoder", num_layers=2)
+    graphs = []
+    for length in range(4, 9):
+
+        @tf.function(autograph=False)
+        def run(ids):
+            graphs.append(weakref.ref(tf.compat.v1.get_default_graph()))
+            return backbone({"token_ids": ids, "padding_mask": ids >= 0})
+
+        run(tf.constant(token_ids(1, length)))
+        del run
+    gc.collect()
+    assert len(graphs) == 5 and not [graph for graph in graphs if graph() is not None]
+    assert len(backbone.decoder._call_once._functions) == 3
