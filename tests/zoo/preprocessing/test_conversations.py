@@ -86,7 +86,7 @@ def test_fit(model):
     history = model.fit(TALKS * 2, epochs=2, batch_size=3, packed=120, validation_data=TALKS, verbose=0)
     assert history.history["val_nll"][-1] < before
     # raw rows, which are generated from
-    assert model._feed.for_predict([talk[:-1] for talk in TALKS])[1]
+    assert model._fit_inputs.for_predict([talk[:-1] for talk in TALKS])[1]
 
 
 def test_replies_that_are_cut_off_are_counted(model):
