@@ -49,12 +49,14 @@ def lasting_output() -> Iterator[None]:
             with contextlib.suppress(AttributeError, OSError, ValueError):
                 stream.flush()
         sys.stdout, sys.stderr = before
+    # not to `before`: what cannot be written there would stay in its buffer, and Python would end with 120
+    errors = made[1] or sys.stderr
     if made[0] is not before[0] and _escaping.pop("stdout", False):
         with contextlib.suppress(AttributeError, OSError, ValueError):
             print(
                 f"Characters that the encoding of the output, {made[0].encoding}, lacks are written as escapes such as "
                 "\\u2603; with the environment variable PYTHONUTF8=1 they are written in UTF-8.",
-                file=sys.stderr,
+                file=errors,
                 flush=True,
             )
     error = None if made[0] is before[0] else _raw(made[0]).error
@@ -63,7 +65,7 @@ def lasting_output() -> Iterator[None]:
     if error is not None:
         if error.errno != errno.EPIPE:
             with contextlib.suppress(OSError):
-                print(f"The output could not be written as a whole: {error.strerror}", file=sys.stderr, flush=True)
+                print(f"The output could not be written as a whole: {error.strerror}", file=errors, flush=True)
         raise SystemExit(1)
 
 

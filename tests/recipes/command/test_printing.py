@@ -53,7 +53,7 @@ def test_work_goes_on_where_nobody_takes_what_is_printed(kind, unbuffered, tmp_p
         os.close(reading)
     try:
         result = run(["-c", WORK, str(tmp_path / "end")], place, PYTHONUNBUFFERED=unbuffered)
-        both = run(["-c", WORK, str(tmp_path / "both")], place, place)
+        both = run(["-c", WORK, str(tmp_path / "both")], place, place, PYTHONUNBUFFERED=unbuffered)
     finally:
         os.close(place)
     assert (tmp_path / "end").read_text() == (tmp_path / "both").read_text() == "done"
