@@ -34,10 +34,11 @@ class Throughput(keras.callbacks.Callback):
     def __init__(self, tokens: str = "tokens") -> None:
         super().__init__()
         self.tokens = tokens
-
-    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._start: tuple[float, float] | None = None
         self._end: tuple[float, float] | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self._start = self._end = None
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self.tokens not in logs:
@@ -64,7 +65,7 @@ class Throughput(keras.callbacks.Callback):
             logs["tokens_per_second"] = tokens / seconds if self._end != self._start else float("nan")
 
     def _read_last(self) -> None:
-        if self._end is None:
+        if self._start is not None and self._end is None:
             self._end = float(self._last), time.perf_counter()
 
 
@@ -127,9 +128,13 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
     >>> model.fit(dataset, callbacks=[StopOnNonFiniteLoss(), state])
     """
 
-    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self._epoch: int | None = None
         self._unread: tuple[Any, str] | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self._epoch = self._unread = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
@@ -143,8 +148,7 @@ class StopOnNonFiniteLoss(keras.callbacks.Callback):
             self._check_unread()
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        if self._epoch is not None:  # within `fit`
-            self._check_unread()
+        self._check_unread()
 
     def on_test_end(self, logs: dict[str, Any] | None = None) -> None:
         loss = (logs or {}).get("loss")

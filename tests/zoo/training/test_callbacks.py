@@ -171,3 +171,21 @@ def test_a_loss_that_comes_late_names_its_batch():
     stop.on_train_batch_end(6, {"loss": Unread("inf")})
     with pytest.raises(FloatingPointError, match="epoch 2, batch 7, .* is inf"):
         stop.on_test_begin()
+
+
+@pytest.mark.parametrize("make", [StopOnNonFiniteLoss, Throughput])
+def test_evaluate_takes_callbacks_of_training(make):
+    model, _ = compiled(True)
+    callback = make()
+    for _ in range(2):
+        assert model.evaluate(INPUTS, INPUTS, sample_weight=WEIGHTS, callbacks=[callback], verbose=0)
+        fit([callback], True, epochs=1)
+
+
+def test_throughput_of_an_epoch_without_batches():
+    """As after a resume behind the last batch."""
+    callback, logs = Throughput(), {}
+    callback.on_epoch_begin(0)
+    callback.on_test_begin()
+    callback.on_epoch_end(0, logs)
+    assert logs == {}
