@@ -347,6 +347,10 @@ class MultiHeadAttention(keras.layers.Layer):
             memory_segment_ids=memory_segment_ids,
             prefix_length=prefix_length,
         )
+        if not is_self and self.causal:
+            # kernels leave lengths out with the causal order, which hides keys behind the end of a row from queries of
+            # this row; those of a memory may end before the queries
+            visible = visible.with_padding_mask(ops.shape(key)[2])
         heads, weights = self._attend(  # (batch, heads, length, value_head_dim), (batch, heads, length, key_length)
             query, key, value, visible, query_positions, key_positions, return_weights, training
         )

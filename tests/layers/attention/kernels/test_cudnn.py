@@ -11,7 +11,7 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 from without_gpu import believe_in_cudnn, compute_by_xla, squares_in  # noqa: E402
 
-from layers.attention import AttentionMask, attend, choose_path  # noqa: E402
+from layers.attention import AttentionMask, MultiHeadAttention, attend, choose_path  # noqa: E402
 from layers.attention.kernels import fused  # noqa: E402
 from layers.dropout import Dropout, WeightDropout  # noqa: E402
 
@@ -86,6 +86,17 @@ def test_a_row_without_any_token(monkeypatch):
     assert np.all(output[0] == 0) and np.all(np.isfinite(output)) and np.any(output[1] != 0)
     gradients = jax.grad(lambda *x: attend(*x, mask, scale=0.25).sum(), (0, 1, 2))(*tensors("float32"))
     assert all(np.all(np.isfinite(each)) and np.all(np.asarray(each[0]) == 0) for each in gradients)
+
+
+def test_lengths_of_a_memory_count_with_the_causal_order(monkeypatch):
+    """Queries may go on behind the end of the memory, whose padding the order does not hide from them."""
+    generator = np.random.default_rng(0)
+    inputs, memory = generator.normal(size=(2, 2, 6, 16)).astype("float32")
+    layer, lengths = MultiHeadAttention(2, 8, causal=True), np.array([2, 5], "int32")
+    expected = layer(inputs, memory, padding_mask=np.arange(6) < lengths[:, None])
+    asked = compute_by_xla(monkeypatch)
+    np.testing.assert_allclose(layer(inputs, memory, lengths=lengths), expected, atol=1e-5)
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize("name", MASKS)
