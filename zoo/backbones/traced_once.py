@@ -21,6 +21,7 @@ from layers.keras_internals import finds_shapes, mask_of, stateless_scope, subla
 
 # Functions that are kept: of two structures, for the prompt and the step of some lengths.
 _MOST_FUNCTIONS = 64
+_UNKNOWN = object()
 # names differ between layers of one structure, and a seed is a weight
 _OWN = re.compile(r'"(name|seed|shared_object_id)": ("[^"]*"|\d+|null)')
 
@@ -59,17 +60,16 @@ class TracedOnce:
                 str(keras.tree.map_structure(lambda _: 0, (arguments, options))),
                 tuple((tensor.dtype, tuple(tensor.shape)) for tensor in given),
             )
-            known = key in self._functions
-        except TypeError:  # an argument that cannot be compared
+            function = self._functions.get(key, _UNKNOWN)
+        except (TypeError, NotImplementedError):  # an argument or a layer that cannot be compared
             return layer(*arguments, **options)
-        if not known:
+        if function is _UNKNOWN:
             # without the tensors, which would keep the program alive that they are of
             constants = [None if chosen else leaf for leaf, chosen in zip(leaves, are_tensors, strict=True)]
             structure = keras.tree.map_structure(lambda _: None, (arguments, options))
-            self._functions[key] = _traced(layer, constants, are_tensors, structure, given)
+            function = self._functions[key] = _traced(layer, constants, are_tensors, structure, given)
             if len(self._functions) > _MOST_FUNCTIONS:  # programs keep those that they call
-                del self._functions[next(iter(self._functions))]
-        function = self._functions[key]
+                self._functions.pop(next(iter(self._functions)), None)  # unless another thread was first
         if function is None:
             return layer(*arguments, **options)
         outputs, updates, losses = function.run(*given)
@@ -111,16 +111,15 @@ def _builds_program(tensors: list[Any]) -> bool:
     backend = keras.backend.backend()
     if backend not in ("tensorflow", "jax") or is_capturing() or finds_shapes():
         return False
+    if any(mask_of(tensor) is not None for tensor in tensors):
+        return False  # masks of Keras go with tensors, and not through functions
     if backend == "jax":
         import jax
 
         return any(isinstance(tensor, jax.core.Tracer) for tensor in tensors)
     import tensorflow as tf
 
-    if tf.executing_eagerly() or stateless_scope() is not None or num_replicas() > 1:
-        return False
-    # masks of Keras go with tensors, and not through functions
-    return all(mask_of(tensor) is None for tensor in tensors)
+    return not tf.executing_eagerly() and stateless_scope() is None and num_replicas() == 1
 
 
 def _traced(
@@ -176,12 +175,16 @@ def structure_of(layer: keras.layers.Layer) -> str:
 
     Args:
         layer: A layer.
+
+    Raises:
+        NotImplementedError: If one of its layers has no configuration.
     """
     parts = sublayers(layer)
-    config = _OWN.sub("", json.dumps(layer.get_config(), sort_keys=True, default=repr))
+    # of each part, too: what was added to it (low-rank updates), or was changed (rates of dropout), the layer knows not
+    configs = [_OWN.sub("", json.dumps(part.get_config(), sort_keys=True, default=repr)) for part in parts]
     states = [
         (type(part).__name__, str(part.dtype_policy.name), getattr(part, "quantization_mode", None))
         + ((tuple(part.active_updates),) if isinstance(part, Dense) else ())
         for part in parts
     ]
-    return f"{config} {states} {[(variable.name, variable.trainable) for variable in layer.variables]}"
+    return f"{configs} {states} {[(variable.name, variable.trainable) for variable in layer.variables]}"

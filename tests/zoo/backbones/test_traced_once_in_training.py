@@ -8,6 +8,8 @@ import pytest
 from small_transformers import VOCABULARY, made, token_ids
 
 from layers import TransformerBlock
+from layers.dropout import Dropout
+from layers.keras_internals import sublayers, unlocked
 from zoo import AttentionConfig, CausalLM, FeedForwardConfig, NormConfig, Seq2SeqLM
 from zoo.backbones import traced_once
 from zoo.training import TokenCrossEntropy
@@ -162,3 +164,79 @@ def test_changes_after_the_first_trace(change, monkeypatch):
     assert len(found) == len(expected)
     for value, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(value, other, atol=2e-5, rtol=1e-4)
+
+
+def _add_updates(model, alphas):
+    for block, alpha in zip(model.backbone.decoder.blocks, alphas, strict=True):
+        query = block.attention.query_projection
+        if query.updates:
+            query.remove_updates(["default"])
+        update = query.add_update("default", 2, alpha=alpha)
+        update.lora_b.assign(np.random.default_rng(4).normal(size=update.lora_b.shape))
+
+
+def _compiled_outputs(model, inputs):
+    model.compile(jit_compile=True)
+    return model.predict_on_batch(inputs)
+
+
+@pytest.mark.parametrize("alphas", [[(2.0, 20.0)], [(2.0, 2.0), (20.0, 20.0)]], ids=["of layers", "one after another"])
+def test_factors_of_low_rank_updates(alphas):
+    """`alpha` is no weight; PEFT's adapters may have one for each module."""
+    model = CausalLM(made("decoder", num_layers=2))
+    ids = token_ids(ROWS, LENGTH)
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids, "bool")}
+    for each in alphas:
+        _add_updates(model, each)
+        np.testing.assert_allclose(
+            _compiled_outputs(model, inputs), keras.ops.convert_to_numpy(model(inputs)), atol=2e-4, rtol=2e-4
+        )
+
+
+def test_rates_of_dropout_that_are_changed():
+    model = CausalLM(made("decoder", num_layers=2, dropout=0.5))
+    ids = token_ids(ROWS, LENGTH)
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids, "bool")}
+    losses = []
+    for _ in range(2):
+        model.compile(keras.optimizers.SGD(0.0), TokenCrossEntropy(), jit_compile=True)
+        losses.append((model.train_on_batch(inputs, ids), model.test_on_batch(inputs, ids)))
+        for layer in sublayers(model):
+            if isinstance(layer, Dropout):
+                layer.rate = 0.0
+    (dropped, before), (kept, after) = losses
+    assert before == pytest.approx(after) == pytest.approx(kept, rel=1e-4) != pytest.approx(dropped, rel=1e-3)
+
+
+class Scaled(keras.layers.Layer):
+    """A layer of a user, without a configuration."""
+
+    def __init__(self, inner, factor):
+        super().__init__()
+        self.inner, self.factor = inner, factor
+
+    def call(self, inputs):
+        return self.factor * self.inner(inputs)
+
+
+def test_layers_without_a_configuration():
+    model = CausalLM(made("decoder", num_layers=2))
+    for factor, block in enumerate(model.backbone.decoder.blocks):
+        with unlocked(block):
+            block.feed_forward = Scaled(block.feed_forward, np.float32(factor))
+    ids = token_ids(ROWS, LENGTH)
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids, "bool")}
+    expected = keras.ops.convert_to_numpy(model(inputs))
+    np.testing.assert_allclose(_compiled_outputs(model, inputs), expected, atol=2e-4, rtol=2e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not support masking")
+@pytest.mark.parametrize("position", ["rotary", "none"])
+def test_masks_of_keras(position):
+    """`Embedding(mask_zero=True)` hides padding in a program as elsewhere."""
+    stack = made("encoder", position).encoder
+    ids = token_ids(ROWS, LENGTH) * (np.arange(LENGTH) < np.array([9, 9, 7, 5, 9, 3])[:, None])
+    model = keras.Sequential([keras.layers.Embedding(VOCABULARY, 16, mask_zero=True), stack])
+    expected = keras.ops.convert_to_numpy(model(ids))
+    model.compile(jit_compile=True)
+    np.testing.assert_allclose(model.predict_on_batch(ids)[ids > 0], expected[ids > 0], atol=2e-5, rtol=2e-5)
