@@ -61,6 +61,7 @@ class PlanConfig:
     lora_targets: list[str] = setting(
         ["query", "value"], "Layers that get low-rank updates: query, up, ..., all, or paths."
     )
+    lora_dora: bool = setting(False, "Whether the updates also learn the norm of each column of the kernels (DoRA).")
     freeze: list[str] = setting([], "Parts that do not train: embeddings, decoder, block_0, ...")
     attention: Literal["scores", "flash"] = setting(
         "scores", "scores: attention weights are kept in memory. flash: a kernel that keeps none."
@@ -125,8 +126,10 @@ def main(config: PlanConfig) -> dict[str, Any]:
 
 def _adapt(backbone: Any, config: PlanConfig) -> None:
     """Adds low-rank updates and freezes parts, as training does."""
-    if config.lora_rank is None and config.lora_targets != PlanConfig(config.preset).lora_targets:
-        raise ConfigError(f"lora_targets must be left out without lora_rank, got {config.lora_targets}")
+    for name in ("lora_targets", "lora_dora"):
+        value = getattr(config, name)
+        if config.lora_rank is None and value != getattr(PlanConfig(config.preset), name):
+            raise ConfigError(f"{name} must be left out without lora_rank, got {value}")
     if config.lora_rank is None and not config.freeze:
         return
     task = {"encoder": zoo.TextEmbedder, "decoder": zoo.CausalLM, "encoder_decoder": zoo.Seq2SeqLM}
@@ -134,7 +137,7 @@ def _adapt(backbone: Any, config: PlanConfig) -> None:
         adapted = task[backbone.config.architecture](backbone)
         if config.lora_rank is not None:
             with errors_of("lora_targets"):
-                adapted.enable_lora(config.lora_rank, targets=config.lora_targets)
+                adapted.enable_lora(config.lora_rank, targets=config.lora_targets, dora=config.lora_dora)
         if config.freeze:
             with errors_of("freeze"):
                 adapted.freeze(*config.freeze)

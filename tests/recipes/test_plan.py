@@ -45,6 +45,12 @@ def test_json_alone_is_printed(capsys):
     assert result["plans"][0]["memory"]["optimizer"] == 8 * 12 * 2 * 2 * 4 * 768
 
 
+def test_lengths_of_kernels_train_with_dora():
+    result = run("--lora_rank", "4", "--lora_dora", "true")
+    # beside the two factors, a number for each of the 768 outputs of query and value
+    assert result["plans"][0]["trainable_parameters"] == 12 * 2 * (2 * 4 * 768 + 768)
+
+
 def test_what_is_left_out_is_said():
     dropout, head = "dropout of attention weights may take several times the memory of all else", "the head of a task"
     assert run()["remarks"] == [dropout]
@@ -89,6 +95,7 @@ def test_without_a_mesh_the_smallest_is_planned():
         (["--optimizer", "adan"], "plan: optimizer must be one of .*, got 'adan'"),
         (["--freeze", "blok_0"], "freeze: .*'blok_0'"),
         (["--lora_targets", "key"], "lora_targets must be left out without lora_rank"),
+        (["--lora_dora", "true"], "lora_dora must be left out without lora_rank, got True"),
         (["--lora_rank", "4", "--lora_targets", "qery"], "lora_targets: .*'qery'"),
         (["--figures.memory", "1e8"], "mesh: No mesh of at most 16384 devices fits into 90% of the 0.1 GB of h100"),
     ],

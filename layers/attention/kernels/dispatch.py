@@ -31,6 +31,8 @@ _MOST_LOCAL_SCORES = 2**28
 # The same on an accelerator for weights that are dropped: weights and random bits of all layers would be kept.
 _MOST_DROPPED_SCORES = 2**26
 
+_TOLD = {"causal": "causal order", "left": "window", "key_lengths": "lengths of the rows"}
+
 
 class PathChoice(NamedTuple):
     """A path of `attend`, and why it is taken."""
@@ -183,7 +185,7 @@ def choose_path(
             return PathChoice("plain", f"JAX cannot cut lengths that it does not know, so not {path!r} here")
         return PathChoice(path, reason)
     takes_kernel = not _on_jax_cpu() and _objection("fused", query, key, value, mask, **asked) is None
-    kernel = PathChoice("fused", "the backend has a kernel for it")
+    kernel = PathChoice("fused", _reason_of_kernel(query, key, mask))
     if takes_kernel and has_cudnn() and facts_for_kernels(mask, *lengths) is not None:
         return kernel  # a window, too, without any tensor
     is_local = mask is not None and (mask.window is not None or mask.block_size is not None)
@@ -209,6 +211,17 @@ def choose_path(
     if objection:
         return PathChoice("plain", f"the scores take {size / 2**30:.1f} GiB{rows}, but {objection}")
     return PathChoice("blocked", f"the scores would take {size / 2**30:.1f} GiB{rows}")
+
+
+def _reason_of_kernel(query: Any, key: Any, mask: AttentionMask | None) -> str:
+    """Names the backend's kernel, and what cuDNN's is told of the mask."""
+    if not has_cudnn():
+        return "the backend has a kernel for it"
+    facts = facts_for_kernels(mask, query.shape[2], key.shape[2])
+    if facts is None:
+        return "cuDNN has a kernel for it; the mask is a tensor"
+    told = " and ".join(_TOLD[fact] for fact in facts)
+    return f"cuDNN has a kernel for it, which is told the {told}" if told else "cuDNN has a kernel for it"
 
 
 def path_up_to(mask: AttentionMask, length: int | None) -> str:

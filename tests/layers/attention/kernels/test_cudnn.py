@@ -129,13 +129,15 @@ def test_no_tensor_of_all_pairs_where_weights_are_dropped(name, monkeypatch):
 def test_a_large_mask_is_computed_in_blocks(monkeypatch):
     believe_in_cudnn(monkeypatch)
     mask = AttentionMask(**TENSORS["causal segments"][0])
-    assert choose_path(*tensors(), mask) == ("fused", "the backend has a kernel for it")
+    path, reason = choose_path(*tensors(), mask)
+    assert path == "fused" and "cuDNN" in reason and "tensor" in reason
     monkeypatch.setattr(fused, "MOST_MASK_BYTES", 2 * 2 * LENGTH**2 - 1)
     monkeypatch.setattr("layers.attention.kernels.dispatch.MOST_MASK_BYTES", 2 * 2 * LENGTH**2 - 1)
     assert choose_path(*tensors(), mask).path == "blocked"
     with pytest.raises(ValueError, match="takes this mask as a tensor, which would have 0 MiB"):
         choose_path(*tensors(), mask, path="fused")
-    assert choose_path(*tensors(), AttentionMask(causal=True)).path == "fused"
+    path, reason = choose_path(*tensors(), AttentionMask(causal=True, window=(4, 0)))
+    assert path == "fused" and "cuDNN" in reason and "causal order and window" in reason
 
 
 @pytest.mark.parametrize(
