@@ -26,6 +26,20 @@ _CONVERT = (
 )
 
 
+# how other files with the weights of a directory are opened, by their names
+_OTHERS: dict[str, Callable[[Path], contextlib.AbstractContextManager["TensorFiles"]]] = {}
+
+
+def register_weights(name: str, opens: Callable[[Path], contextlib.AbstractContextManager["TensorFiles"]]) -> None:
+    """Has `open_checkpoint` open a file of a name in another way.
+
+    Args:
+        name: Name of the file in a directory.
+        opens: Takes its path.
+    """
+    _OTHERS[name] = opens
+
+
 class TensorFiles:
     """The tensors of a directory by name, read one at a time.
 
@@ -92,6 +106,11 @@ def open_checkpoint(directory: Path, required: bool = True) -> Iterator[TensorFi
         ValueError: If there are no files, if one is missing or damaged, or if they do not fit the index. Pickled
             weights are never read.
     """
+    for name, opens in _OTHERS.items():
+        if (directory / name).is_file():
+            with opens(directory / name) as tensors:
+                yield tensors
+            return
     if not required and not any((directory / name).is_file() for name in (WEIGHTS_FILE, INDEX_FILE)):
         yield TensorFiles({}, {}.__getitem__, WEIGHTS_FILE)
         return

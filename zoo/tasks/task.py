@@ -12,6 +12,7 @@ from layers.errors import refuse_names
 from zoo.backbones.adapters import LoraReport, active_variables, is_factor, size_of
 from zoo.backbones.backbone import Backbone, default_policy, require_plain_policy
 from zoo.export import RUNTIME_FORMATS, SAVED_MODEL, Endpoint, Request, requests_of
+from zoo.gguf import reader as _gguf  # noqa: F401  (registers itself)
 from zoo.huggingface import save_task as save_huggingface_task
 from zoo.keras_hub import save_task as save_keras_hub_task
 from zoo.preprocessing import Preprocessor

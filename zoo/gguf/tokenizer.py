@@ -1,0 +1,110 @@
+"""The tokenizer of a GGUF file, as the files of a tokenizer of Hugging Face would say it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zoo.gguf.header import GGUFHeader
+from zoo.storage import quote
+from zoo.tokenizers.split_patterns import PATTERNS
+
+# types of tokens
+_NORMAL, _CONTROL, _USER = 1, 3, 4
+# how texts are split before merges are looked for, by the names that llama.cpp has
+_SPLITS = {
+    "default": ("gpt2",),
+    "gpt-2": ("gpt2",),
+    "smollm": ("digits", "gpt2"),
+    "llama-bpe": ("llama3",),
+    "smaug-bpe": ("llama3",),
+    "qwen2": ("qwen2",),
+    "gpt-4o": ("gpt4o",),
+}
+_ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "mask": "mask"}
+
+
+def tokenizer_files(header: GGUFHeader) -> dict[str, Any]:
+    """Returns the contents of `tokenizer.json` and `tokenizer_config.json`.
+
+    Args:
+        header: The header of the file.
+
+    Raises:
+        ValueError: If the kind of tokenizer is not supported, or something does not fit.
+    """
+    kind = header.require("tokenizer.ggml.model", str)
+    if kind != "gpt2":
+        raise ValueError(f"{header.path}: tokenizer.ggml.model must be 'gpt2', got {quote(kind)}.")
+    tokens = header.require("tokenizer.ggml.tokens", list)
+    types = [_NORMAL] * len(tokens)
+    if "tokenizer.ggml.token_type" in header.metadata:
+        types = [int(each) for each in header.metadata["tokenizer.ggml.token_type"]]
+    if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
+        raise ValueError(
+            f"{header.path}: tokenizer.ggml.tokens must be different from each other, with as many "
+            f"tokenizer.ggml.token_type, got {len(tokens)} tokens ({len(set(tokens))} different) and {len(types)} types."
+        )
+    named = header.get("tokenizer.ggml.pre", str, "default")
+    if named not in _SPLITS:
+        raise ValueError(f"{header.path}: tokenizer.ggml.pre must be one of {sorted(_SPLITS)}, got {quote(named)}.")
+    config: dict[str, Any] = {}
+    for role, key in _ROLES.items():
+        index = header.get(f"tokenizer.ggml.{key}_token_id", int)
+        if index is None:
+            continue
+        if not 0 <= index < len(tokens):
+            raise ValueError(f"{header.path}: tokenizer.ggml.{key}_token_id must be below {len(tokens)}, got {index}.")
+        config[f"{role}_token"] = tokens[index]
+    for flag in ("add_bos_token", "add_eos_token"):
+        value = header.get(f"tokenizer.ggml.{flag}", bool)
+        if value is not None:
+            config[flag] = value
+    template = header.get("tokenizer.chat_template", str)
+    if template is not None:
+        config["chat_template"] = template
+    content = {
+        "version": "1.0",
+        "added_tokens": [
+            {
+                "id": index,
+                "content": tokens[index],
+                "special": types[index] == _CONTROL,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+            }
+            for index in range(len(tokens))
+            if types[index] in (_CONTROL, _USER)
+        ],
+        "normalizer": {"type": "NFC"} if named == "qwen2" else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": _splitters(_SPLITS[named])},
+        "post_processor": None,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": named in ("llama-bpe", "smaug-bpe"),
+            "vocab": {token: index for index, token in enumerate(tokens)},
+            "merges": header.require("tokenizer.ggml.merges", list),
+        },
+    }
+    return {"tokenizer.json": content, "tokenizer_config.json": config}
+
+
+def _splitters(names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The steps before the model; the pattern of GPT-2 is that of the last step."""
+    steps: list[dict[str, Any]] = []
+    for name in names:
+        if name == "digits":
+            steps.append({"type": "Digits", "individual_digits": True})
+        elif name != "gpt2":
+            split = {"type": "Split", "pattern": {"Regex": PATTERNS[name]}, "behavior": "Isolated", "invert": False}
+            steps.append(split)
+    last = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": names[-1] == "gpt2"}
+    return [*steps, last]
