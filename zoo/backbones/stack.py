@@ -323,10 +323,14 @@ class TransformerStack(keras.layers.Layer):
         return_weights = any(is_captured(f"{self.name}.{kind}") for kind in ("attention", "cross_attention"))
         rows = memory_rows = None
         if caches is None and not is_capturing():
-            if padding_mask is not None and sequence_ids is None and self._takes_lengths("attention", training):
+            # given positions need not ascend, as they must where the causal order is by place
+            moves = padding_mask is not None and sequence_ids is None and (positions is None or not self.causal)
+            if moves and self._takes_lengths("attention", training):
                 rows = LeftAligned(padding_mask)
                 x, padding_mask = rows.align(x), rows.padding_mask
                 positions = rows.positions(positions)
+                if sequence_length is not None and len(ops.shape(sequence_length)) == 2:
+                    sequence_length = rows.align(sequence_length)
             if memory is not None and memory_padding_mask is not None and memory_sequence_ids is None:
                 if self._takes_lengths("cross_attention", training):
                     memory_rows = LeftAligned(memory_padding_mask)

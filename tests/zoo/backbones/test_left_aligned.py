@@ -136,3 +136,25 @@ def test_what_is_captured_stands_where_it_was(monkeypatch):
         backbone(inputs_of("encoder"))
     for x, y in zip(found["encoder.hidden"], expected["encoder.hidden"], strict=True):
         np.testing.assert_allclose(np.asarray(x)[REAL], np.asarray(y)[REAL], atol=1e-5)
+
+
+@on_jax
+@pytest.mark.parametrize("kind", ["encoder", "decoder"])
+def test_given_positions_and_lengths_of_tokens(kind, monkeypatch):
+    """Positions that begin anew within a row, and lengths that differ between its tokens."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0, 3.0, 2.0, 5.0], "factor": 6.0}
+    scaling = {"kind": "longrope", "original_max_position_embeddings": 4, **factors}
+    backbone = made(kind, zoo.PositionConfig("rotary", scaling=scaling), attention=HEADS, dropout=0.0)
+    stack = backbone.encoder if kind == "encoder" else backbone.decoder
+    hidden = np.random.default_rng(2).normal(size=(*REAL.shape, 16)).astype("float32")
+    rows = {"positions": np.array([0, 1, 2, 0, 1, 2]), "sequence_length": np.array([[3, 3, 20, 9, 9, 9]] * len(REAL))}
+    real = REAL & REAL.any(axis=1, keepdims=True)
+
+    def outputs(**given):
+        return np.asarray(stack(hidden, padding_mask=REAL, **given))[real]
+
+    expected, plain = outputs(**rows), outputs(positions=rows["positions"])
+    assert np.abs(expected - plain).max() > 1e-2
+    asked = compute_by_xla(monkeypatch)
+    np.testing.assert_allclose(outputs(**rows), expected, **TOLERANCE)
+    assert any("key_value_seq_lengths" in each for each in asked) == (kind == "encoder")
