@@ -113,7 +113,7 @@ def main(config: PlanConfig) -> dict[str, Any]:
         "device": {**dataclasses.asdict(device), "unverified": list(device.unverified)},
         "parameters": plans[0]["parameters"],
         "length": length,
-        "remarks": _remarks(architecture),
+        "remarks": _remarks(architecture, config.attention),
         "plans": plans,
     }
     print(json.dumps(result, indent=2) if config.json else table(result))
@@ -153,7 +153,7 @@ def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bo
         job = dataclasses.replace(job, **_sizes(config.mesh or {}))
     try:
         found = zoo.planning.smallest_mesh(backbone, job, device, share_of_memory=config.share_of_memory)
-        smallest = {"data": found.data, "model": found.model}
+        smallest = _mesh_of(found)
     except ValueError as error:
         found, smallest = None, str(error)
     if config.mesh is None:
@@ -167,10 +167,10 @@ def _plan(config: PlanConfig, backbone: Any, device: Any, length: int, remat: bo
     operations = zoo.planning.operations_of(shape, job)
     return {
         "remat": remat,
-        "mesh": {"fsdp" if job.fsdp else "data": job.data, "model": job.model},
+        "mesh": _mesh_of(job),
         "parameters": shape.parameters,
         "trainable_parameters": shape.trainable,
-        "parameters_of_device": shape.parameters_of_device,
+        "parameters_of_device": sum(weight.kept(job.along_data) for weight in shape.weights),
         "memory": {**memory._asdict(), "peak": memory.peak},
         "fits": memory.peak <= config.share_of_memory * device.memory,
         "operations": operations._asdict(),
@@ -191,10 +191,14 @@ def _sizes(mesh: dict[str, int]) -> dict[str, Any]:
     return {axis: size for axis, size in mesh.items() if axis != "fsdp"} | fsdp
 
 
-def _remarks(architecture: Any) -> list[str]:
+def _mesh_of(job: zoo.planning.Job) -> dict[str, int]:
+    return {"fsdp" if job.fsdp else "data": job.data, "model": job.model}
+
+
+def _remarks(architecture: Any, attention: str) -> list[str]:
     """What is left out of this plan."""
     remarks = []
-    if architecture.attention.dropout:
+    if architecture.attention.dropout and attention == "scores":
         remarks.append("dropout of attention weights may take several times the memory of all else")
     if architecture.architecture == "encoder":
         remarks.append("the head of a task, with its loss")

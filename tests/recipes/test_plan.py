@@ -52,6 +52,7 @@ def test_lengths_of_kernels_train_with_dora():
 
 
 def test_what_is_left_out_is_said():
+    assert run("--attention", "flash")["remarks"] == []  # attention in blocks drops weights that it never holds
     dropout, head = "dropout of attention weights may take several times the memory of all else", "the head of a task"
     assert run()["remarks"] == [dropout]
     assert run("--preset", "llama_3_8b")["remarks"] == []
@@ -66,6 +67,22 @@ def test_weights_divided_along_data_take_a_part_of_the_memory():
     # vectors are whole
     assert whole / 8 < parts < 1.03 * whole / 8
     assert plans[0]["traffic"]["data"]["bytes"] < plans[1]["traffic"]["data"]["bytes"]
+    whole, parts = (plan["parameters_of_device"] for plan in plans)
+    assert whole == 124_439_808 and whole / 8 < parts < 1.03 * whole / 8
+
+
+def test_the_smallest_mesh_divides_what_the_given_one_does(capsys):
+    """Or a mesh is recommended on which the training does not fit."""
+    words = ["--preset", "llama_3_8b", "--attention", "flash", "--device", "h100"]
+    remat = run(*words, "--mesh", '{"fsdp": 64}')["plans"][1]
+    assert set(remat["smallest_mesh"]) == {"fsdp", "model"}
+    assert f"fsdp {remat['smallest_mesh']['fsdp']}, model" in capsys.readouterr().out.splitlines()[-1]
+    again = run(*words, "--mesh", json.dumps(remat["smallest_mesh"]))["plans"][1]
+    assert again["fits"] and again["smallest_mesh"] == again["mesh"]
+    with pytest.raises(ConfigError, match="mesh: No mesh"):
+        run(*words, "--figures.memory", "1e9")
+    impossible = run(*words, "--mesh", '{"fsdp": 64}', "--figures.memory", "1e8")["plans"][1]["smallest_mesh"]
+    assert "with fsdp=64 and model=" in impossible
 
 
 def test_without_a_mesh_the_smallest_is_planned():

@@ -17,7 +17,7 @@ def smallest_mesh(
 
     Args:
         backbone: The model. Its weights need no values.
-        job: The training run. Its mesh is ignored.
+        job: The training run. Its mesh is ignored, but not whether the devices along "data" divide the weights.
         device: The device.
         share_of_memory: Fraction of the device's memory that may be filled. The rest is for XLA, libraries and
             fragmentation, which are not planned.
@@ -49,10 +49,11 @@ def smallest_mesh(
         if least is None or held < least:
             least, nearest = held, (data, shape.model_size)
     if best is None:
+        axis = "fsdp" if job.fsdp else "data"
         raise ValueError(
             f"No mesh of at most {most_devices} devices fits into {share_of_memory:.0%} of the {device.memory / 1e9:g} "
-            f"GB of {device.name}: with data={nearest[0]} and model={nearest[1]} each holds {least / 1e9:.1f} GB. Say "
-            "remat, attention 'flash', more accumulation, shorter rows or a larger device."
+            f"GB of {device.name}: with {axis}={nearest[0]} and model={nearest[1]} each holds {least / 1e9:.1f} GB. "
+            "Say remat, attention 'flash', more accumulation, shorter rows or a larger device."
         )
     return best
 
