@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar
 import jsonargparse
 
 import zoo
-from recipes.command.extras import MissingExtraError
+from recipes.command.extras import MissingExtraError, require_extra
 from recipes.command.lists import config_path, configs, presets
 from recipes.command.native_log import leave_out_native_log
 from recipes.command.printing import lasting_output, quiet_output
@@ -38,6 +38,8 @@ SWITCHES = {
     "--print_config": "Print the config, with the keys that are given, as YAML that --config takes, and do no more.",
     "--quiet": "Print errors and results alone.",
 }
+# of Keras, which recipes run on
+_BACKENDS = ("tensorflow", "jax")
 _REQUIRED = dataclasses.MISSING
 _SURROGATES = re.compile("[\ud800-\udfff]")
 # bytes of the command line that are no characters in the encoding of the system
@@ -76,6 +78,7 @@ def run_recipe(
     leave_out_native_log()
     logging.getLogger("tensorflow").addFilter(_is_no_retracing)
     try:
+        _check_backend()
         config = parse(config_class, [word for word in words if word not in SWITCHES], prog=program)
         if "--print_config" in words:
             print(_as_yaml(config), end="")
@@ -100,6 +103,15 @@ def run_recipe(
     except Exception as error:  # of any kind: other processes would wait for this one
         _end(1, error)
         raise
+
+
+def _check_backend() -> None:
+    """Keras would say it of the key that happens to need it first, or end in a traceback."""
+    backend = os.environ.get("KERAS_BACKEND") or "tensorflow"
+    if backend not in _BACKENDS:
+        raise ConfigError(f"KERAS_BACKEND must be {' or '.join(_BACKENDS)}, got {backend!r}")
+    if backend == "jax":
+        require_extra("jax", "KERAS_BACKEND=jax")
 
 
 def _end(status: int, error: Exception | None = None) -> None:

@@ -121,9 +121,11 @@ def _mesh_of(distribution: Any, devices: int) -> Mesh:
     divides = FSDP in distribution
     mesh = Mesh(distribution.get(FSDP if divides else DATA, 1), distribution.get(MODEL, 1), divides)
     if mesh.data * mesh.model != devices:
+        processes = num_processes()
         raise ValueError(
             f"distribution must name as many devices as there are, got {dict(distribution)} = {mesh.data * mesh.model} "
-            f"of {devices} (of {num_processes()} processes)."
+            f"of {devices} (of {processes} {'process' if processes == 1 else 'processes'}). A CPU is one device, "
+            "unless JAX_NUM_CPU_DEVICES says how many it simulates."
         )
     return mesh
 

@@ -73,13 +73,16 @@ def table(results: dict[str, Any]) -> str:
     """Returns all tables, and the kernels by time, as Markdown.
 
     Args:
-        results: `rows`, `kernels`, `device`, `versions` and `seconds`.
+        results: `rows`, `kernels`, `device`, `versions`, `seconds` and `tiny`.
     """
     device = results["device"]
     peak = peak_operations(device)
     spoken = f"{peak / 1e12:.0f} TFLOP/s in bfloat16" if peak else "no known peak, so no MFU"
     names = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    lines = [f"Device: {device} ({spoken}). {names}. {results['seconds']:.0f} s in all.", ""]
+    lines = []
+    if results["tiny"]:
+        lines += ["Tiny models, to try the command: rows keep their names, and their figures mean nothing.", ""]
+    lines += [f"Device: {device} ({spoken}). {names}. {results['seconds']:.0f} s in all.", ""]
     for part, what in PARTS.items():
         rows = [row for row in results["rows"] if row["part"] == part]
         if rows:

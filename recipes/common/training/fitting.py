@@ -341,6 +341,9 @@ def _devices() -> str:
     if chosen is None:
         return ""
     if isinstance(chosen, zoo.distribution.ModelLayouts):
+        if chosen.data_size * chosen.model_size == 1:
+            # of GPUs whose driver JAX does not find, or of a CPU that simulates no devices
+            return ", on one device, the only one that JAX sees: training.distribution divides nothing"
         first = "fsdp" if chosen.divides_along_data else "data"
         mesh, processes = f"{first} {chosen.data_size}, model {chosen.model_size}", zoo.distribution.num_processes()
         return f", on devices along the axes {mesh}, of {processes} {'process' if processes == 1 else 'processes'}"

@@ -264,8 +264,13 @@ def test_tables_and_figure(tmp_path):
         "device": "NVIDIA H100 80GB HBM3",
         "versions": {"jax": "0.11.2"},
         "seconds": 9,
+        "tiny": False,
     }
     text = report.table(results)
+    assert text.startswith("Device: NVIDIA H100")
+    # or somebody takes the speed of two narrow layers for that of the model that a row names
+    warned = report.table({**results, "tiny": True})
+    assert warned.endswith(f", and their figures mean nothing.\n\n{text}")
     assert "| g | zoo | 200,000 | 25.0% | 13.0 s | 3,072 MiB |  |" in text
     assert "| g | transformers | 400,000 | 50.0% | 13.0 s | 3,072 MiB | 0.50 |" in text
     assert "| h | zoo | RuntimeError: a / b c |  |  |  |  |" in text

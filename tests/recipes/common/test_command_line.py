@@ -35,6 +35,27 @@ def test_mistake_of_the_user_is_one_message(capsys, arguments):
     assert capsys.readouterr().err == f"recipes.learn: error: {message}\n"
 
 
+@pytest.mark.parametrize("backend", ["jacks", "JAX", "torch"])
+def test_a_backend_that_recipes_cannot_use(monkeypatch, capsys, backend):
+    """Keras would say so of the key that happened to need it first, or end in a traceback."""
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    with pytest.raises(SystemExit) as stop:
+        run_recipe(print, Config, "learn", [])
+    assert stop.value.code == 2
+    message = f"KERAS_BACKEND must be tensorflow or jax, got '{backend}'"
+    assert capsys.readouterr().err == f"recipes.learn: error: {message}\n"
+
+
+def test_jax_that_is_not_installed(monkeypatch, capsys):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as stop:
+        run_recipe(print, Config, "learn", [])
+    assert stop.value.code == 2
+    message = 'KERAS_BACKEND=jax needs jax, jaxlib, of the extra jax: pip install "keras-transformer-zoo[jax]"'
+    assert capsys.readouterr().err == f"recipes.learn: error: {message}\n"
+
+
 def test_a_model_traced_for_each_length_is_not_warned_about():
     seen = []
     logger, handler = logging.getLogger("tensorflow"), logging.Handler()

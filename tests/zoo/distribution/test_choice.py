@@ -269,7 +269,8 @@ caught("after", lambda: within.fit(*data, verbose=0))
 print(json.dumps(found))
 """
     found = errors_of(code, KERAS_BACKEND="jax", JAX_NUM_CPU_DEVICES="4")
-    assert "as many devices as there are, got {'data': 3, 'model': 2} = 6 of 4" in found["size"]
+    assert "as many devices as there are, got {'data': 3, 'model': 2} = 6 of 4 (of 1 process)" in found["size"]
+    assert "JAX_NUM_CPU_DEVICES says how many it simulates" in found["size"]
     assert "made before zoo.distribution.use()" in found["before"]
     assert (
         "quantize() needs a distribution in which each device has all weights, without the axes 'model' and 'fsdp'"

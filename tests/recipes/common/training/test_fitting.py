@@ -49,6 +49,21 @@ def test_a_warm_up_as_a_share_and_none_at_all():
         learning_rates(warmup_steps=50)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((1, 1), ", on one device, the only one that JAX sees: training.distribution divides nothing"),
+        ((4, 1), ", on devices along the axes fsdp 4, model 1, of 1 process"),
+    ],
+)
+def test_the_log_says_what_several_devices_are(monkeypatch, sizes, expected):
+    """A flag of XLA that is missing, or a driver, leaves one device; the run goes on, and may resume on more."""
+    layouts = SimpleNamespace(data_size=sizes[0], model_size=sizes[1], divides_along_data=True)
+    monkeypatch.setattr(zoo.distribution, "ModelLayouts", SimpleNamespace)
+    monkeypatch.setattr(zoo.distribution, "chosen", lambda: layouts)
+    assert fitting._devices() == expected
+
+
 def test_no_epoch_was_the_best(tmp_path, monkeypatch):
     """A validation that was never finite leaves no best weights: an error that says so, not one about a file."""
     monkeypatch.setattr(
