@@ -11,7 +11,7 @@ from typing import Any
 
 from zoo.gguf.config import config_of
 from zoo.gguf.header import is_gguf, read_gguf
-from zoo.gguf.tensors import WEIGHTS, read_tensor
+from zoo.gguf.tensors import WEIGHTS
 from zoo.gguf.tokenizer import tokenizer_files
 from zoo.huggingface.directory import load_backbone
 from zoo.huggingface.tasks import load_task
@@ -32,28 +32,31 @@ class GGUFReader(Reader):
         return "CausalLM"
 
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
-        with _as_directory(source) as directory:
+        with _as_directory(source, has_tokenizer=tokenizer is None) as directory:
             own = load_huggingface(directory) if tokenizer is None else tokenizer
             return load_task(kind, directory, load_weights=load_weights, tokenizer=own, **choices)
 
     def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
-        with _as_directory(source) as directory:
+        with _as_directory(source, has_tokenizer=False) as directory:
             return load_backbone(directory, load_weights=load_weights, **choices)
 
     def load_tokenizer(self, source: Path) -> Any:
-        with _as_directory(source) as directory:
+        with _as_directory(source, has_model=False) as directory:
             return load_huggingface(directory)
 
 
 @contextlib.contextmanager
-def _as_directory(source: Path) -> Iterator[Path]:
+def _as_directory(source: Path, has_model: bool = True, has_tokenizer: bool = True) -> Iterator[Path]:
     """A directory of the Transformers library that says the same, with a link to the weights.
+
+    A backbone whose tokenizer is not supported loads without it, and a tokenizer without its model.
 
     Errors name the file in the place of those of the directory, which is gone afterwards.
     """
     header = read_gguf(source)
-    rope = header.tensors.get("rope_freqs.weight")
-    contents = {CONFIG_FILE: config_of(header, None if rope is None else read_tensor(rope)), **tokenizer_files(header)}
+    contents = ({CONFIG_FILE: config_of(header)} if has_model else {}) | (
+        tokenizer_files(header) if has_tokenizer else {}
+    )
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / source.stem
         directory.mkdir()

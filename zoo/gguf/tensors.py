@@ -1,63 +1,42 @@
-"""The tensors of a GGUF file as numbers, under the names that the Transformers library has for them."""
+"""The tensors of a GGUF file under the names, and in the form, that the Transformers library has for them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from zoo.config import TransformerConfig
-from zoo.gguf.header import GGUFHeader, GGUFTensor, read_gguf
+from zoo.gguf.architectures import Architecture, architecture_of
+from zoo.gguf.fields import Fields
+from zoo.gguf.header import GGUFHeader, read_gguf
+from zoo.gguf.read_tensor import read_tensor
 from zoo.gguf.types import library
 from zoo.huggingface.config_reader import ConfigReader
-from zoo.huggingface.family import get_family
+from zoo.huggingface.family import Family, get_family
+from zoo.huggingface.weights import Stored
 from zoo.storage import TensorFiles, naming
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file, register_weights
 
 # A file of this name beside a config.json holds its weights: a link to the file that was named.
 WEIGHTS = "model.gguf"
-# names in files, by the names of our layers; those of encoders are alike
-_STEMS = {
-    "token_embedding": "token_embd",
-    "{}.attention_norm": "attn_norm",
-    "{}.attention.query": "attn_q",
-    "{}.attention.key": "attn_k",
-    "{}.attention.value": "attn_v",
-    "{}.attention.output": "attn_output",
-    "{}.attention.query_norm": "attn_q_norm",
-    "{}.attention.key_norm": "attn_k_norm",
-    "{}.feed_forward_norm": "ffn_norm",
-    "{}.feed_forward.gate": "ffn_gate",
-    "{}.feed_forward.up": "ffn_up",
-    "{}.feed_forward.down": "ffn_down",
-    "{}.attention_norm_after": "post_attention_norm",
-    "{}.feed_forward_norm_after": "post_ffw_norm",
-    "final_norm": "output_norm",
-    "output_projection": "output",
-}
-# llama.cpp turns neighbouring features in these, so their rows are in another order
-PERMUTED = ("llama", "granite", "smollm3")
-_FLOATS = {0: np.dtype("float32"), 1: np.dtype("float16"), 30: np.dtype(ml_dtypes.bfloat16)}
+# what the configuration is made of, and what is twice in files of models whose output is the embedding
+_NO_WEIGHTS = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
 
-def read_tensor(tensor: GGUFTensor) -> np.ndarray:
-    """Returns a tensor as numbers: views of float types, and float32 for all others.
+class Place(NamedTuple):
+    """Where a tensor of the Transformers library is.
 
     Args:
-        tensor: Where it is.
+        stored: Name of the tensor in the file.
+        expert: Which part along its first axis; None for all of it.
     """
-    if tensor.kind in _FLOATS:
-        return np.memmap(tensor.file, _FLOATS[tensor.kind], "r", tensor.offset, tensor.shape)
-    gguf = library()
-    kind = gguf.GGMLQuantizationType(tensor.kind)
-    block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
-    rows = (*tensor.shape[:-1], tensor.shape[-1] // block * block_bytes)
-    stored = np.memmap(tensor.file, np.uint8, "r", tensor.offset, rows)
-    return gguf.quants.dequantize(stored, kind).reshape(tensor.shape)
+
+    stored: str
+    expert: int | None = None
 
 
 @contextlib.contextmanager
@@ -71,53 +50,76 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
         ValueError: If the file is damaged.
     """
     header = read_gguf(path.resolve())
+    architecture = architecture_of(Fields(header))
     values = read_config_file(path.parent)
     with naming(path.parent / CONFIG_FILE):
         family = get_family(values.get("model_type"))
         config = family.read(ConfigReader(values, (), str(path)))
-    names = names_of(header, family.table_of(config), config)
+    places = places_of(header, family, config)
     heads = {
         "attn_q": config.attention.num_heads,
         "attn_k": config.attention.num_key_value_heads or config.attention.num_heads,
     }
-    is_permuted = header.metadata["general.architecture"] in PERMUTED
 
     def get(name: str) -> np.ndarray:
-        stored = names[name]
-        tensor = read_tensor(header.tensors[stored])
-        stem = stored.split(".")[2] if stored.startswith("blk.") else ""
-        return _rows_in_halves(tensor, heads[stem]) if is_permuted and stem in heads else tensor
+        place = places[name]
+        tensor = read_tensor(header.tensors[place.stored], place.expert)
+        stem = place.stored.split(".")[2] if place.stored.startswith("blk.") else place.stored.split(".")[0]
+        if architecture.permuted and stem in heads:
+            return _rows_in_halves(tensor, heads[stem])
+        if architecture.shifted_norms and stem.endswith("norm"):
+            return np.asarray(tensor, "float32") - 1
+        return tensor.T if _is_transposed(architecture, place) and tensor.ndim == 2 else tensor
 
-    shapes = {name: header.tensors[stored].shape for name, stored in names.items()}
-    yield TensorFiles(shapes, get, path.name)
+    def shape(place: Place) -> tuple[int, ...]:
+        whole = header.tensors[place.stored].shape
+        whole = whole if place.expert is None else whole[1:]
+        return tuple(reversed(whole)) if _is_transposed(architecture, place) else whole
+
+    yield TensorFiles({name: shape(place) for name, place in places.items()}, get, path.name)
 
 
-def names_of(header: GGUFHeader, table: Mapping[str, Any], config: TransformerConfig) -> dict[str, str]:
-    """Returns the names of tensors in a file by those of the Transformers library.
+def places_of(header: GGUFHeader, family: Family, config: TransformerConfig) -> dict[str, Place]:
+    """Returns where tensors are by their names in the Transformers library, by the table of llama.cpp.
 
     Args:
         header: The header of the file.
-        table: Names of the Transformers library by those of our layers, see `Family.table`.
+        family: The family.
         config: The configuration.
 
     Raises:
         ValueError: If the file has a tensor that no layer has.
     """
-    names: dict[str, str] = {}
-    for ours, theirs in table.items():
-        _, _, inner = ours.partition(".")
-        stem = _STEMS.get(inner if ours.startswith(("decoder.", "encoder.")) else ours)
-        if stem is None:
-            continue
-        for index in range(config.num_layers) if "{}" in ours else (None,):
-            place = stem if index is None else f"blk.{index}.{stem}"
-            for leaf in ("weight", "bias"):
-                if f"{place}.{leaf}" in header.tensors:
-                    names[f"{theirs.format(index)}.{leaf}"] = f"{place}.{leaf}"
-    unused = sorted(set(header.tensors) - set(names.values()) - {"rope_freqs.weight"})
+    gguf = library()
+    name = header.metadata["general.architecture"]
+    kind = next(each for each, known in gguf.MODEL_ARCH_NAMES.items() if known == name)
+    known = gguf.get_tensor_name_map(kind, config.num_layers)
+    places: dict[str, Place] = {}
+    for each in family.table_of(config).values():
+        layer = each if isinstance(each, Stored) else Stored(each)
+        per_expert = layer.name.count("{}") == 2
+        for index in range(config.num_layers) if "{}" in layer.name else (0,):
+            merged = layer.name.replace(".{}.", ".0.", 1).replace(".{}", "").replace(".0.", f".{index}.", 1)
+            found = known.get_name(family.prefix + merged) or known.get_name(merged)
+            for leaf, ours in (("weight", layer.weight), ("bias", layer.bias)):
+                stored = f"{found}.{leaf}"
+                if found is None or stored not in header.tensors:
+                    continue
+                shape = header.tensors[stored].shape
+                if per_expert:
+                    for expert in range(shape[0]):
+                        places[layer.name.format(index, expert) + ours] = Place(stored, expert)
+                else:
+                    places[layer.name.format(index) + ours] = Place(stored)
+    is_copy = {"output.weight"} if config.embedding.tie_output else set()
+    unused = sorted(set(header.tensors) - {place.stored for place in places.values()} - _NO_WEIGHTS - is_copy)
     if unused:
         raise ValueError(f"{header.path}: its tensor {unused[0]} belongs to no layer of a {config.architecture}.")
-    return names
+    return places
+
+
+def _is_transposed(architecture: Architecture, place: Place) -> bool:
+    return architecture.transposed and place.stored.startswith("blk.") and place.stored.endswith(".weight")
 
 
 def _rows_in_halves(weights: np.ndarray, heads: int) -> np.ndarray:

@@ -42,7 +42,8 @@ def tokenizer_files(header: GGUFHeader) -> dict[str, Any]:
     if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
         raise ValueError(
             f"{header.path}: tokenizer.ggml.tokens must be different from each other, with as many "
-            f"tokenizer.ggml.token_type, got {len(tokens)} tokens ({len(set(tokens))} different) and {len(types)} types."
+            f"tokenizer.ggml.token_type, got {len(tokens)} tokens ({len(set(tokens))} different) and {len(types)} "
+            "types."
         )
     named = header.get("tokenizer.ggml.pre", str, "default")
     if named not in _SPLITS:

@@ -1,0 +1,144 @@
+"""Writes models of the Transformers library as GGUF files, as the converter of llama.cpp does, by its package `gguf`."""
+
+import json
+
+import gguf
+import numpy as np
+from safetensors.numpy import load_file
+
+TOKENS = [chr(33 + index) for index in range(47)] + ["<end>"]
+
+
+def add_tokenizer(writer, tokens=TOKENS, merges=(), pre="gpt-2", control=("<end>",), template=None):
+    """Adds a byte-level BPE tokenizer."""
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(list(tokens))
+    writer.add_token_types([3 if token in control else 1 for token in tokens])
+    writer.add_token_merges(list(merges))
+    writer.add_bos_token_id(len(tokens) - 1)
+    writer.add_eos_token_id(len(tokens) - 1)
+    if template is not None:
+        writer.add_chat_template(template)
+
+
+def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, **others):
+    """Writes the model of a folder.
+
+    Args:
+        folder: A folder with `config.json` and `model.safetensors`.
+        path: The file.
+        architecture: llama.cpp's name of the architecture.
+        keys: Further metadata by key, without the architecture.
+        kind: Type of matrices, a `gguf.GGMLQuantizationType`; None for float32.
+        split: Largest number of tensors in a part; 0 for one file.
+        others: Further tensors.
+    """
+    config = json.loads((folder / "config.json").read_text())
+    stored = {name: tensor for part in folder.glob("*.safetensors") for name, tensor in load_file(part).items()}
+    tensors = converted(config, stored, architecture)
+    writer = gguf.GGUFWriter(str(path), architecture, split_max_tensors=split)
+    add_hyperparameters(writer, config, architecture)
+    add_tokenizer(writer)
+    for key, value in (keys or {}).items():
+        add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
+        add[type(value)](f"{architecture}.{key}", value)
+    for name, tensor in {**tensors, **others}.items():
+        fits = kind is not None and tensor.ndim > 1 and tensor.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0] == 0
+        if fits:
+            writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(name, tensor)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def add_hyperparameters(writer, config, architecture):
+    """The keys that the converter writes for all architectures."""
+    width = config.get("hidden_size", config.get("n_embd"))
+    heads = config.get("num_attention_heads", config.get("n_head"))
+    writer.add_block_count(config.get("num_hidden_layers", config.get("n_layer")))
+    writer.add_context_length(config.get("max_position_embeddings", config.get("n_positions")))
+    writer.add_embedding_length(width)
+    writer.add_feed_forward_length(config.get("intermediate_size", config.get("n_inner")))
+    writer.add_head_count(heads)
+    if config.get("num_key_value_heads"):
+        writer.add_head_count_kv(config["num_key_value_heads"])
+    if config.get("head_dim"):
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
+    rope = config.get("rope_parameters") or {}
+    if "rope_theta" in rope:
+        writer.add_rope_freq_base(rope["rope_theta"])
+    if rope.get("rope_type") in ("linear", "yarn"):
+        writer.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
+        writer.add_rope_scaling_factor(rope["factor"])
+    if rope.get("rope_type") == "yarn":
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    if "partial_rotary_factor" in rope:
+        writer.add_rope_dimension_count(int(width / heads * rope["partial_rotary_factor"]))
+    if config.get("rms_norm_eps") is not None and architecture != "starcoder2":
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    for key in ("layer_norm_epsilon", "norm_epsilon", "layer_norm_eps"):
+        if config.get(key) is not None:
+            writer.add_layer_norm_eps(config[key])
+    experts = config.get("num_local_experts", config.get("num_experts"))
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(config["num_experts_per_tok"])
+    if config.get("moe_intermediate_size"):
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+
+
+def converted(config, tensors, architecture):
+    """Names and values as the converter of llama.cpp writes them."""
+    kind = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    layers = config.get("num_hidden_layers", config.get("n_layer"))
+    known = gguf.get_tensor_name_map(kind, layers)
+    heads, key_heads = (config.get(name) for name in ("num_attention_heads", "num_key_value_heads"))
+    result = {}
+    for name, tensor in merged_experts(tensors).items():
+        if config.get("tie_word_embeddings") and name.startswith("lm_head"):
+            continue
+        if architecture in ("llama", "granite", "smollm3") and name.split(".")[-2] in ("q_proj", "k_proj"):
+            tensor = permuted(tensor, heads if "q_proj" in name else key_heads)
+        if architecture.startswith("gemma") and name.endswith("norm.weight"):
+            tensor = tensor + 1
+        if architecture == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
+            tensor = tensor.T
+        new = known.get_name(name, try_suffixes=(".weight", ".bias"))
+        result[new] = np.ascontiguousarray(tensor, "float32")
+    return result
+
+
+def permuted(weights, heads):
+    """`permute` of llama.cpp's converter: from features turned in halves to neighbours that are turned."""
+    by_half = weights.reshape(heads, 2, weights.shape[0] // heads // 2, *weights.shape[1:])
+    return by_half.swapaxes(1, 2).reshape(weights.shape)
+
+
+def merged_experts(tensors):
+    """Experts of a layer are one tensor."""
+    result, experts = {}, {}
+    for name, tensor in tensors.items():
+        before, found, after = name.partition(".experts.")
+        if found and after.split(".")[0].isdigit():
+            number, rest = after.split(".", 1)
+            experts.setdefault(f"{before}.experts.{rest}", {})[int(number)] = tensor
+        else:
+            result[name] = tensor
+    return result | {name: np.stack([each[i] for i in range(len(each))]) for name, each in experts.items()}
+
+
+def stretched(base, dim, factor, low=1.0, high=4.0, length=8192):
+    """`rope_freqs.weight` of Llama 3.1: short waves stay, long ones are stretched, and those between by a mixture."""
+    factors = []
+    for frequency in 1 / base ** (np.arange(0, dim, 2) / dim):
+        wave = 2 * np.pi / frequency
+        smooth = (length / wave - low) / (high - low)
+        factors.append(
+            1.0 if wave < length / high else factor if wave > length / low else 1 / ((1 - smooth) / factor + smooth)
+        )
+    return np.array(factors, "float32")

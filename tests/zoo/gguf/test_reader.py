@@ -1,0 +1,137 @@
+"""Models in GGUF files compute what they compute in a folder of the Transformers library."""
+
+import json
+import shutil
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from gguf_files import stretched, write_gguf
+from keras import ops
+
+import zoo
+from zoo.huggingface import load_backbone
+
+REFERENCE = Path(__file__).parents[2] / "reference" / "huggingface"
+# long, middle and short waves
+_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+_ROPE = {"rope_theta": 2e7, "rope_type": "llama3", "factor": 8.0, **_LLAMA3}
+_FULL = {"use_sliding_window": None, "sliding_window": None, "layer_types": None, "max_window_layers": None}
+_FACTORS = {
+    "rope_factors_long.weight": np.array([1.5, 3.0], "float32"),
+    "rope_factors_short.weight": np.array([1.0, 1.2], "float32"),
+}
+# by case: the architecture; changes of the folder, for what llama.cpp has no key for; further keys and tensors of the file
+CASES = {
+    "llama": ("llama", {"rope_parameters": _ROPE}, {}, {"rope_freqs.weight": stretched(2e7, 4, 8.0)}),
+    "llama_biases": ("llama", {}, {}, {}),
+    "granite": (
+        "granite",
+        {},
+        {"attention.scale": 0.3, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 4.0},
+        {},
+    ),
+    "smollm3": ("smollm3", {**_FULL, "no_rope_layers": None, "no_rope_layer_interval": None}, {}, {}),
+    "qwen2": ("qwen2", _FULL, {}, {}),
+    "qwen3": ("qwen3", _FULL, {}, {}),
+    "qwen3_moe": ("qwen3moe", _FULL, {}, {}),
+    "mixtral": ("llama", {"sliding_window": None}, {}, {}),
+    "gemma": ("gemma", {}, {}, {}),
+    "gemma2": (
+        "gemma2",
+        {"query_pre_attn_scalar": 6},
+        {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "attention.sliding_window": 3},
+        {},
+    ),
+    "gemma3": (
+        "gemma3",
+        {"query_pre_attn_scalar": 6, "layer_types": None},
+        {
+            "attention.sliding_window": 3,
+            "final_logit_softcapping": 5.0,
+            "rope.freq_base": 500.0,
+            "rope.freq_base_swa": 50.0,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 4.0,
+        },
+        {},
+    ),
+    "olmo2": ("olmo2", {}, {}, {}),
+    "starcoder2": ("starcoder2", {"hidden_act": "gelu_pytorch_tanh", "sliding_window": None}, {}, {}),
+    "phi3": ("phi3", {}, {"attention.sliding_window": 5, "rope.scaling.original_context_length": 30}, _FACTORS),
+    "gpt2": ("gpt2", {}, {}, {}),
+    "cohere": ("command-r", {}, {"logit_scale": 0.3}, {}),
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    """`written(case)`: the folder of a case without what a file cannot say, and the file."""
+
+    def write(case, **options):
+        architecture, changes, keys, tensors = CASES[case]
+        folder, path = tmp_path / case, tmp_path / f"{case}.gguf"
+        shutil.copytree(REFERENCE / case, folder)
+        values = {**json.loads((folder / "config.json").read_text()), **changes}
+        values = {key: value for key, value in values.items() if value is not None or key not in changes}
+        (folder / "config.json").write_text(json.dumps(values))
+        write_gguf(folder, path, architecture, keys, **options, **tensors)
+        return folder, path
+
+    return write
+
+
+def logits(source):
+    backbone = load_backbone(source) if source.is_dir() else zoo.Backbone.from_preset(str(source))
+    token_ids = np.array([[1, 5, 9, 40, 33, 2, 7, 7, 21]])
+    return ops.convert_to_numpy(backbone.logits(backbone({"token_ids": token_ids, "padding_mask": token_ids > 0})))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_the_folder(case, written):
+    folder, path = written(case)
+    np.testing.assert_allclose(logits(path), logits(folder), atol=2e-5, rtol=2e-5)
+
+
+def test_a_file_in_parts(written):
+    folder, path = written("qwen3", split=7)
+    parts = sorted(path.parent.glob("qwen3-*.gguf"))
+    assert len(parts) > 2
+    np.testing.assert_allclose(logits(parts[0]), logits(folder), atol=2e-5, rtol=2e-5)
+    with pytest.raises(ValueError, match="it is part 2 of .*; give the first one"):
+        zoo.Backbone.from_preset(str(parts[1]))
+    parts[-1].unlink()
+    with pytest.raises(FileNotFoundError, match=parts[-1].name):
+        zoo.Backbone.from_preset(str(parts[0]))
+
+
+@pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "BF16"])
+def test_weights_of_few_bits(kind, tmp_path):
+    """Of a wide model, whose rows are whole blocks: each weight is off by half a step of its block, and by what 16 bits do to the step."""
+    config = zoo.preset_config(
+        "llama_tiny",
+        vocabulary_size=48,
+        hidden_dim=64,
+        num_layers=1,
+        attention={"num_heads": 2, "num_key_value_heads": 1, "head_dim": 32},
+        feed_forward={"intermediate_dim": 96},
+    )
+    model = zoo.CausalLM(zoo.Backbone.from_config(config))
+    model.save_to_huggingface(tmp_path / "model")
+    write_gguf(tmp_path / "model", tmp_path / "a.gguf", "llama", kind=gguf.GGMLQuantizationType[kind])
+    found = zoo.Backbone.from_preset(str(tmp_path / "a.gguf"))
+    steps = {"Q8_0": 1 / 127, "Q4_1": 2 / 15, "BF16": 2**-7}[kind]
+    for ours, expected in zip(found.weights, model.backbone.weights, strict=True):
+        expected = ops.convert_to_numpy(expected)
+        off = np.abs(ops.convert_to_numpy(ours) - expected).max()
+        assert off <= 0.57 * steps * np.abs(expected).max(), ours.path
+        assert len(expected.shape) == 1 or off > 0
+
+
+def test_what_is_refused(written, monkeypatch):
+    _, path = written("llama")
+    monkeypatch.setitem(CASES, "llama", ("falcon", *CASES["llama"][1:]))
+    with pytest.raises(ValueError, match=r"llama.gguf: general.architecture must be one of .*, got 'xlama'"):
+        path.write_bytes(path.read_bytes().replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0xlama", 1))
+        zoo.Backbone.from_preset(str(path))

@@ -1,0 +1,186 @@
+"""The architectures of GGUF files that are read: what their keys are in a `config.json` of the Transformers library."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from zoo.gguf.fields import Fields
+
+# a configuration, without what all architectures have
+Keys = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """One `general.architecture`.
+
+    Args:
+        model_type: The family of the Transformers library.
+        class_name: Its class with a language model's head.
+        keys: Function from the fields of a file to keys of `config.json` beside those that all have.
+        permuted: Whether rows of queries and keys stand so that neighbouring features are turned, and not halves.
+        shifted_norms: Whether factors of norms are stored with one added.
+        transposed: Whether the family stores kernels the other way round than files do.
+    """
+
+    model_type: str
+    class_name: str
+    keys: Callable[[Fields], Keys] = lambda fields: {}
+    permuted: bool = False
+    shifted_norms: bool = False
+    transposed: bool = False
+
+
+def _has_biases(fields: Fields) -> Keys:
+    return {"attention_bias": fields.has_tensor("blk.0.attn_q.bias")}
+
+
+def _llama(fields: Fields) -> Keys:
+    return _has_biases(fields) | {"mlp_bias": fields.has_tensor("blk.0.ffn_up.bias")}
+
+
+def _granite(fields: Fields) -> Keys:
+    scales = {
+        "attention_multiplier": "attention.scale",
+        "embedding_multiplier": "embedding_scale",
+        "residual_multiplier": "residual_scale",
+        "logits_scaling": "logit_scale",
+    }
+    given = {ours: fields.number(theirs, 1.0) for ours, theirs in scales.items() if fields.has(theirs)}
+    return _llama(fields) | given
+
+
+def _experts_of_qwen(fields: Fields) -> Keys:
+    return {
+        "num_experts": fields.count("expert_count"),
+        "num_experts_per_tok": fields.count("expert_used_count"),
+        "moe_intermediate_size": fields.count("expert_feed_forward_length"),
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+    }
+
+
+def _experts_of_mixtral(fields: Fields) -> Keys:
+    return {
+        "num_local_experts": fields.count("expert_count"),
+        "num_experts_per_tok": fields.count("expert_used_count"),
+        "sliding_window": None,
+    }
+
+
+def _gemma(fields: Fields) -> Keys:
+    return {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh"} | _has_biases(fields)
+
+
+def _scores_of_gemma(fields: Fields, layers_of_27b: int) -> Keys:
+    # no key says it: llama.cpp, too, knows the largest model by its number of layers
+    is_27b = fields.count("block_count") == layers_of_27b
+    width = fields.count("embedding_length") // fields.count("attention.head_count")
+    return {"query_pre_attn_scalar": width if is_27b else fields.count("attention.key_length")}
+
+
+def _gemma2(fields: Fields) -> Keys:
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": fields.count("attention.sliding_window"),
+        "attn_logit_softcapping": fields.number("attn_logit_softcapping", 50.0),
+        "final_logit_softcapping": fields.number("final_logit_softcapping", 30.0),
+        **_scores_of_gemma(fields, 46),
+    }
+
+
+def _gemma3(fields: Fields) -> Keys:
+    return {
+        "hidden_activation": "gelu_pytorch_tanh",
+        "sliding_window": fields.count("attention.sliding_window"),
+        "sliding_window_pattern": 6,
+        "rope_theta": fields.number("rope.freq_base", 1e6),
+        "rope_local_base_freq": fields.number("rope.freq_base_swa", 10000.0),
+        "final_logit_softcapping": fields.number("final_logit_softcapping", 0.0) or None,
+        **_scores_of_gemma(fields, 62),
+    }
+
+
+def _starcoder2(fields: Fields) -> Keys:
+    return {
+        "hidden_act": "gelu_pytorch_tanh",
+        "norm_epsilon": fields.number("attention.layer_norm_epsilon", 1e-5),
+        "use_bias": fields.has_tensor("blk.0.attn_q.bias"),
+        "sliding_window": None,
+    }
+
+
+def _phi3(fields: Fields) -> Keys:
+    window = fields.number("attention.sliding_window", 0)
+    keys: Keys = {
+        "sliding_window": int(window) or None,
+        "original_max_position_embeddings": fields.count(
+            "rope.scaling.original_context_length", fields.count("context_length")
+        ),
+    }
+    dim = fields.count("embedding_length") // fields.count("attention.head_count")
+    rotated = fields.count("rope.dimension_count", dim)
+    if rotated != dim:
+        keys["partial_rotary_factor"] = rotated / dim
+    factors = {f"{name}_factor": fields.factors(f"rope_factors_{name}.weight") for name in ("long", "short")}
+    if all(each is not None for each in factors.values()):
+        keys["rope_scaling"] = {"type": "longrope", **factors}
+    return keys
+
+
+def _gpt2(fields: Fields) -> Keys:
+    return {
+        "n_embd": fields.count("embedding_length"),
+        "n_head": fields.count("attention.head_count"),
+        "n_layer": fields.count("block_count"),
+        "n_inner": fields.count("feed_forward_length"),
+        "n_positions": fields.count("context_length"),
+        "layer_norm_epsilon": fields.number("attention.layer_norm_epsilon", 1e-5),
+        "activation_function": "gelu_new",
+        "tie_word_embeddings": True,
+    }
+
+
+def _command_r(fields: Fields) -> Keys:
+    return {
+        "layer_norm_eps": fields.number("attention.layer_norm_epsilon", 1e-5),
+        "logit_scale": fields.number("logit_scale", 1.0),
+        "use_qk_norm": fields.has_tensor("blk.0.attn_q_norm.weight"),
+        **_has_biases(fields),
+    }
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "command-r": Architecture("cohere", "CohereForCausalLM", _command_r),
+    "gemma": Architecture("gemma", "GemmaForCausalLM", _gemma, shifted_norms=True),
+    "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _gemma2, shifted_norms=True),
+    "gemma3": Architecture("gemma3_text", "Gemma3ForCausalLM", _gemma3, shifted_norms=True),
+    "gpt2": Architecture("gpt2", "GPT2LMHeadModel", _gpt2, transposed=True),
+    "granite": Architecture("granite", "GraniteForCausalLM", _granite, permuted=True),
+    "llama": Architecture("llama", "LlamaForCausalLM", _llama, permuted=True),
+    "olmo2": Architecture("olmo2", "Olmo2ForCausalLM", _has_biases),
+    "phi3": Architecture("phi3", "Phi3ForCausalLM", _phi3),
+    "qwen2": Architecture("qwen2", "Qwen2ForCausalLM"),
+    "qwen3": Architecture("qwen3", "Qwen3ForCausalLM", _has_biases),
+    "qwen3moe": Architecture("qwen3_moe", "Qwen3MoeForCausalLM", _experts_of_qwen),
+    "smollm3": Architecture("smollm3", "SmolLM3ForCausalLM", _llama, permuted=True),
+    "starcoder2": Architecture("starcoder2", "Starcoder2ForCausalLM", _starcoder2),
+}
+_MIXTRAL = Architecture("mixtral", "MixtralForCausalLM", _experts_of_mixtral, permuted=True)
+
+
+def architecture_of(fields: Fields) -> Architecture:
+    """Returns the architecture of a file; that of Mixtral has the name of Llama, and experts.
+
+    Args:
+        fields: Its fields.
+
+    Raises:
+        ValueError: If it is not supported.
+    """
+    fields.require_architecture(ARCHITECTURES)
+    has_experts = fields.architecture == "llama" and fields.has("expert_count") and fields.count("expert_count", 1) > 1
+    return _MIXTRAL if has_experts else ARCHITECTURES[fields.architecture]
