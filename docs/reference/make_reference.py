@@ -78,6 +78,7 @@ PAGES = {
             "Storage": "zoo.storage",
             "Transformers": "zoo.huggingface",
             "KerasHub": "zoo.keras_hub",
+            "GGUF": "zoo.gguf",
             "Export": "zoo.export",
         },
     ),

@@ -1,4 +1,4 @@
-"""Writes models of the Transformers library as GGUF files, as the converter of llama.cpp does, by its package `gguf`."""
+"""Writes models of the Transformers library as GGUF files, as llama.cpp's converter does, by its package `gguf`."""
 
 import json
 

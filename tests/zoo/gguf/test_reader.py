@@ -22,7 +22,7 @@ _FACTORS = {
     "rope_factors_long.weight": np.array([1.5, 3.0], "float32"),
     "rope_factors_short.weight": np.array([1.0, 1.2], "float32"),
 }
-# by case: the architecture; changes of the folder, for what llama.cpp has no key for; further keys and tensors of the file
+# by case: the architecture; changes of the folder, for what llama.cpp has no key for; further keys and tensors
 CASES = {
     "llama": ("llama", {"rope_parameters": _ROPE}, {}, {"rope_freqs.weight": stretched(2e7, 4, 8.0)}),
     "llama_biases": ("llama", {}, {}, {}),
@@ -108,7 +108,7 @@ def test_a_file_in_parts(written):
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_1", "BF16"])
 def test_weights_of_few_bits(kind, tmp_path):
-    """Of a wide model, whose rows are whole blocks: each weight is off by half a step of its block, and by what 16 bits do to the step."""
+    """A weight is off by half a step of its block, and by what 16 bits do to the step."""
     config = zoo.preset_config(
         "llama_tiny",
         vocabulary_size=48,
