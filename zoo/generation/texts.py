@@ -10,6 +10,7 @@ import numpy as np
 
 from zoo.generation.chat import AnswerEdges
 from zoo.generation.session import Session
+from zoo.tokenizers.tensors import row_ids
 
 # Tokens of the prompt that stand before the generated ones while these are made text.
 CONTEXT = 8
@@ -183,7 +184,7 @@ def _behind_control(tokenizer: Any, ids: Any) -> Any:
 
     silent = tokenizer.are_silent(ids.values)
     seen = tf.concat([[0], tf.cumsum(tf.cast(silent, tf.int32))], axis=0)
-    of_rows = tf.gather(tf.gather(seen, ids.row_splits[1:]), ids.value_rowids())
+    of_rows = tf.gather(tf.gather(seen, ids.row_splits[1:]), row_ids(ids.row_splits))
     return tf.ragged.boolean_mask(ids, ids.with_values((seen[1:] == of_rows) & ~silent))
 
 

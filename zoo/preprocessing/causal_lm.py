@@ -18,6 +18,7 @@ from zoo.preprocessing.preprocessor import Preprocessor
 from zoo.preprocessing.rows import shorten
 from zoo.preprocessing.token_rows import add_start_end, dense
 from zoo.tokenizers.chat import chat_tokens
+from zoo.tokenizers.tensors import keep_values, row_ids
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -141,10 +142,10 @@ class CausalLMPreprocessor(Preprocessor):
             return ids
         first = tokenizer.are_silent(ids[:, :1].to_tensor(-1, shape=[None, 1])[:, 0])
         places = tf.ragged.range(ids.row_lengths()).values
-        rows = ids.value_rowids()
+        rows = row_ids(ids.row_splits)
         kept = tf.cast(first, tf.int64)
         is_kept = (places < tf.gather(kept, rows)) | (places >= tf.gather(ids.row_lengths() - keep + kept, rows))
-        return tf.ragged.boolean_mask(ids, ids.with_values(is_kept))
+        return keep_values(ids, is_kept)
 
     def prompts(
         self, texts: Any, beginnings: Any, truncate: bool, longest: int, max_new_tokens: int | None

@@ -9,6 +9,7 @@ import numpy as np
 from zoo.columns import is_list, listed
 from zoo.preprocessing.rows import as_sequence, as_texts, require_same_length, string_tensor
 from zoo.tokenizers.chat import as_ragged, chat_tokens, require_chat_format
+from zoo.tokenizers.tensors import repeat
 
 LOSS_ON = ("replies", "all")
 
@@ -194,7 +195,7 @@ def packed_rows(
     splits = tf.gather(splits, members.row_splits)
     counted = tf.cast(learned[:, 1:].values, tf.float32)
     if weights is not None:
-        counted *= tf.repeat(tf.gather(weights, members.values), counts)
+        counted *= repeat(tf.gather(weights, members.values), counts)
     numbers = tf.ragged.range(members.row_lengths()).values
 
     def padded(values: Any, filler: int) -> Any:
@@ -204,7 +205,7 @@ def packed_rows(
     inputs = {
         "token_ids": padded(ids[:, :-1].values, pad_id),
         "padding_mask": tf.sequence_mask(splits[1:] - splits[:-1], length),
-        "sequence_ids": padded(tf.cast(tf.repeat(numbers, counts), tf.int32), -1),
+        "sequence_ids": padded(tf.cast(repeat(numbers, counts), tf.int32), -1),
         "positions": padded(tf.cast(tf.ragged.range(counts).values, tf.int32), 0),
     }
     return inputs, padded(ids[:, 1:].values, pad_id), padded(counted, 0)

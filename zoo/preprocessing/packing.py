@@ -8,6 +8,7 @@ import keras
 from zoo.preprocessing.conversations import are_conversations, whole_rows
 from zoo.preprocessing.examples import TOKENIZED_AT_ONCE
 from zoo.preprocessing.rows import as_texts, as_weights, is_dataset, require_count, shorten, string_tensor
+from zoo.tokenizers.tensors import row_ids
 
 
 def packed_batches(
@@ -43,7 +44,7 @@ def packed_batches(
         ids = encode(batch)
         inputs = ids[:, :-1]
         positions = tf.ragged.range(inputs.row_lengths()).values
-        weights = tf.gather(text_weights, inputs.value_rowids())
+        weights = tf.gather(text_weights, row_ids(inputs.row_splits))
         return inputs.values, ids[:, 1:].values, tf.cast(positions, tf.int32), weights
 
     @tf.autograph.experimental.do_not_convert

@@ -11,6 +11,7 @@ from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.rows import as_sequence, as_text, require_count, require_same_length, row_count, shorten
 from zoo.preprocessing.token_rows import added_count, checked_weights, require_all
 from zoo.preprocessing.windows import make_windows, take_window
+from zoo.tokenizers.tensors import row_ids
 
 # what stands for no answer: the place of the first token
 NO_ANSWER = (-1, -1)
@@ -208,7 +209,7 @@ class QuestionAnswererPreprocessor(EncoderPreprocessor):
         import tensorflow as tf
 
         starts, ends = tokens["starts"], tokens["ends"]
-        row, count = starts.value_rowids(), starts.nrows()
+        row, count = row_ids(starts.row_splits), starts.nrows()
         number = tf.cast(tf.ragged.range(starts.row_lengths()).values, tf.int32)
         first, end = (tf.gather(spans[:, side], row) for side in (0, 1))
         inside = (tf.cast(ends.values, tf.int32) > first) & (tf.cast(starts.values, tf.int32) < end)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from zoo.tokenizers.tensors import row_ids
+
 
 def first_tokens(tokens: tuple[Any, Any], word_starts: Any, word_ends: Any) -> tuple[Any, Any]:
     """Returns the first token of each word that holds a part of it; a graph function.
@@ -19,7 +21,7 @@ def first_tokens(tokens: tuple[Any, Any], word_starts: Any, word_ends: Any) -> t
     import tensorflow as tf
 
     starts, ends = (tf.cast(part, tf.int64) for part in tokens)
-    row = word_starts.value_rowids()
+    row = row_ids(word_starts.row_splits)
     before = _count_up_to(ends, word_starts)
     count = tf.size(starts.values, out_type=tf.int64)
     # a row may have no tokens after these: the start of one behind all
@@ -45,7 +47,7 @@ def word_numbers(tokens: tuple[Any, Any], word_ends: Any) -> Any:
     import tensorflow as tf
 
     starts = tf.cast(tokens[0], tf.int64)
-    row = starts.value_rowids()
+    row = row_ids(starts.row_splits)
     word = _count_up_to(word_ends, starts)
     same = tf.concat([[False], (word[1:] == word[:-1]) & (row[1:] == row[:-1])], axis=0)[: tf.size(word)]
     number = tf.cumsum(tf.cast(~same, tf.int32))
@@ -59,9 +61,9 @@ def _count_up_to(ends: Any, starts: Any) -> Any:
 
     size = 1 + tf.reduce_max(tf.concat([ends.values, starts.values, [0]], axis=0))
     found = tf.searchsorted(
-        ends.value_rowids() * size + ends.values,
-        starts.value_rowids() * size + starts.values,
+        row_ids(ends.row_splits) * size + ends.values,
+        row_ids(starts.row_splits) * size + starts.values,
         side="right",
         out_type=tf.int64,
     )
-    return found - tf.gather(ends.row_starts(), starts.value_rowids())
+    return found - tf.gather(ends.row_starts(), row_ids(starts.row_splits))

@@ -32,6 +32,7 @@ from zoo.preprocessing.token_rows import added_count, padded_length
 from zoo.preprocessing.windowed import WindowedPreprocessor
 from zoo.preprocessing.windows import take_window
 from zoo.preprocessing.words import SPLITS, split_words
+from zoo.tokenizers.tensors import row_ids
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -158,11 +159,11 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         x = self._lists(x, "words")
         ids, word_ids = self.require_tokenizer("Text input").tokenize_words(x)
         places = tf.ragged.range(tf.cast(ids.row_lengths(), tf.int32)).values
-        words = tf.gather(x.row_starts(), ids.value_rowids()) + tf.cast(word_ids.values, tf.int64)
+        words = tf.gather(x.row_starts(), row_ids(ids.row_splits)) + tf.cast(word_ids.values, tf.int64)
         count = tf.size(x.values, out_type=tf.int64)
         first = tf.math.unsorted_segment_min(places, words, count)
         before = tf.cumsum(tf.math.unsorted_segment_sum(tf.ones_like(words), words, count), exclusive=True)
-        begin = before - tf.gather(tf.cast(ids.row_starts(), tf.int64), x.value_rowids())
+        begin = before - tf.gather(tf.cast(ids.row_starts(), tf.int64), row_ids(x.row_splits))
         return {"ids": ids, "first": x.with_values(first), "begin": x.with_values(begin)}
 
     def words(self, x: Any) -> Any:
@@ -219,7 +220,7 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         # the window whose own tokens a word begins in: the last of its row that has them begin no later
         size = tf.reduce_max(tf.concat([lengths, [0]], axis=0)) + 1
         borders = windows.row * size + windows.first + windows.own_first
-        places = first.value_rowids() * size + begin.values
+        places = row_ids(first.row_splits) * size + begin.values
         window = tf.searchsorted(borders, places, side="right", out_type=tf.int64) - 1
         count = tf.size(windows.row, out_type=tf.int64)
 

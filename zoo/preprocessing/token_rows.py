@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.tokenizers.tensors import as_utf8
+from zoo.tokenizers.tensors import as_utf8, keep_values, row_ids
 
 
 def map_by_length(
@@ -264,8 +264,8 @@ def _shorten(ids: Any, lengths: Any) -> Any:
     import tensorflow as tf
 
     positions = tf.ragged.range(ids.row_lengths())
-    keep = positions.values < tf.gather(lengths, ids.value_rowids())
-    return tf.ragged.boolean_mask(ids, ids.with_values(keep))
+    keep = positions.values < tf.gather(lengths, row_ids(ids.row_splits))
+    return keep_values(ids, keep)
 
 
 def dense(ids: Any, pad_id: int, longest: int | None = None) -> tuple[Any, Any]:

@@ -2,6 +2,8 @@
 
 from typing import Any, NamedTuple
 
+from zoo.tokenizers.tensors import repeat
+
 
 class Windows(NamedTuple):
     """Parts of the rows of a batch, in their order; integers count tokens.
@@ -42,7 +44,7 @@ def make_windows(lengths: Any, room: Any, overlap: Any) -> Windows:
 
     step = room - overlap
     counts = 1 + -(-tf.maximum(lengths - room, 0) // step)
-    row = tf.repeat(tf.range(tf.size(lengths, out_type=tf.int64)), counts)
+    row = repeat(tf.range(tf.size(lengths, out_type=tf.int64)), counts)
     number = tf.ragged.range(counts).values
     lengths, room, overlap, step = (tf.gather(part, row) for part in (lengths, room, overlap, step))
     first = number * step

@@ -15,7 +15,7 @@ from typing import Any
 
 import regex
 
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, keep_values
 
 SCRIPTS_WITHOUT_SPACES = (
     *("Han", "Hiragana", "Katakana", "Bopomofo", "Yi", "Tangut", "Nushu"),
@@ -187,6 +187,5 @@ def split_words(texts: Any, split: str = "punctuation") -> tuple[Any, Any, Any]:
     else:
         invisible = "" if split == "space" else r"\p{Cf}"
         is_word = ~tf.strings.regex_full_match(words.values, f"[{_SPACE}{invisible}]*")
-    keep = words.with_values(is_word)
-    words, starts, ends = (tf.ragged.boolean_mask(part, keep) for part in (words, starts, ends))
+    words, starts, ends = (keep_values(part, is_word) for part in (words, starts, ends))
     return words, starts, ends

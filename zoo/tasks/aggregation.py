@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from zoo.tokenizers.tensors import row_ids
+
 STRATEGIES = ("none", "simple", "first", "average", "max")
 
 
@@ -29,7 +31,7 @@ def join_tokens(strategy: str, texts: Any, tokens: tuple[Any, Any, Any], probabi
     import tensorflow as tf
 
     ids, starts, ends = tokens
-    row = ids.value_rowids()
+    row = row_ids(ids.row_splits)
     bytes_of_texts = tf.strings.bytes_split(texts)
     is_space = tf.concat([bytes_of_texts.values == " ", [False]], axis=0)
     text = tf.gather(bytes_of_texts.row_starts(), row)

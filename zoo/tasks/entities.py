@@ -7,6 +7,7 @@ import numpy as np
 
 from zoo.export import Field
 from zoo.preprocessing.tags import FIRST, LAST, OUTSIDE, Entity, is_tag
+from zoo.tokenizers.tensors import row_ids
 
 _SHAPE = ("batch", "entities")
 ENTITY_FIELDS = (
@@ -54,7 +55,7 @@ def entities_in_graph(
     # behind the last word of an entity another begins
     is_last_label = tf.constant([name[0] in LAST for name in names])
     chosen, score = tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)
-    kind, row = tf.gather(kind_of_label, chosen), starts.value_rowids()
+    kind, row = tf.gather(kind_of_label, chosen), row_ids(starts.row_splits)
     # the first word has none before it
     before = [tf.concat([[tf.constant(-2, tf.int64)], part[:-1]], axis=0) for part in (kind, row)]
     is_closed = tf.concat([[True], tf.gather(is_last_label, chosen)[:-1]], axis=0)[: tf.size(kind)]

@@ -16,7 +16,16 @@ from zoo.tokenizers.eager_graphs import EagerGraphs
 from zoo.tokenizers.offsets import to_bytes
 from zoo.tokenizers.special_tokens import SpecialTokenSplitter
 from zoo.tokenizers.stored import StoredTokenizer
-from zoo.tokenizers.tensors import as_ragged_ids, as_ragged_texts, as_text_tensor, import_tensorflow
+from zoo.tokenizers.tensors import (
+    as_ragged_ids,
+    as_ragged_texts,
+    as_text_tensor,
+    import_tensorflow,
+    join_rows,
+    keep_values,
+    repeat,
+    row_ids,
+)
 from zoo.tokenizers.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -285,7 +294,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         if self._words_need_space:
             words = tf.where((positions > 0) & (words != ""), tf.strings.join([" ", words]), words)
         values, splits_of_words = self._find_tokens(self._found_in_texts(False), None, words)
-        word_ids = tf.repeat(positions, splits_of_words[1:] - splits_of_words[:-1])
+        word_ids = repeat(positions, splits_of_words[1:] - splits_of_words[:-1])
         return values, word_ids, tf.gather(splits_of_words, row_splits)
 
     def tokenize_parts(
@@ -412,12 +421,12 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             is_end = ids.values == self.end_id
             starts = ids.row_starts()
             if self.start_id == self.end_id:
-                is_end &= tf.range(tf.size(values, out_type=starts.dtype)) != tf.gather(starts, ids.value_rowids())
+                is_end &= tf.range(tf.size(values, out_type=starts.dtype)) != tf.gather(starts, row_ids(ids.row_splits))
             # Ends seen before each position of the whole batch, less those seen before the position's row.
             seen = tf.concat([[0], tf.cumsum(tf.cast(is_end, tf.int32))], axis=0)
-            seen_before_row = tf.gather(tf.gather(seen, starts), ids.value_rowids())
+            seen_before_row = tf.gather(tf.gather(seen, starts), row_ids(ids.row_splits))
             keep &= seen[1:] == seen_before_row
-        return tf.ragged.boolean_mask(ids.with_values(values), ids.with_values(keep))
+        return keep_values(ids.with_values(values), keep)
 
     def are_silent(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns which ids are control tokens, which `detokenize` leaves out: bool of the shape of `ids`."""
@@ -437,7 +446,7 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             tf.gather(self._constant("first_texts", first_texts), ids.values),
             tf.gather(self._constant("later_texts", later_texts), ids.values),
         )
-        return tf.strings.reduce_join(ids.with_values(texts), axis=-1)
+        return join_rows(ids.with_values(texts))
 
     def _constant(self, name: str, value: Any) -> tf.Tensor:
         """A large constant, made once. (A SavedModel takes what its functions have captured.)"""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, repeat
 from zoo.tokenizers.unicode_ranges import CONTROLS, IDEOGRAPHS, NONSPACING_MARKS, PUNCTUATION, code_points
 
 _PAGE = 256
@@ -138,12 +138,10 @@ def normalize_characters(characters: Any, table: CharacterTable) -> NormalizedCh
     starts = tf.gather(tf.constant(table.starts), entry)
     taken = tf.ragged.range(starts, starts + lengths, row_splits_dtype=tf.int64)
     points = tf.gather(tf.constant(table.characters), taken.values)
-    positions = tf.range(tf.size(values)) - tf.cast(
-        tf.repeat(characters.row_starts(), characters.row_lengths()), tf.int32
-    )
+    positions = tf.range(tf.size(values)) - tf.cast(repeat(characters.row_starts(), characters.row_lengths()), tf.int32)
     return NormalizedCharacters(
-        points=tf.where(points < 0, tf.repeat(values, lengths), points),
+        points=tf.where(points < 0, repeat(values, lengths), points),
         row_splits=tf.gather(taken.row_splits, characters.row_splits),
-        sources=tf.repeat(positions, lengths),
+        sources=repeat(positions, lengths),
         is_alone=tf.gather(tf.constant(table.is_alone), taken.values),
     )

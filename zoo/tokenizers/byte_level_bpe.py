@@ -22,7 +22,7 @@ from zoo.tokenizers.offsets import to_bytes as to_bytes_of_text
 from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.spaced_words import words_at_spaces
 from zoo.tokenizers.special_tokens import RE2_SPACE
-from zoo.tokenizers.tensors import as_utf8, import_tensorflow
+from zoo.tokenizers.tensors import as_utf8, import_tensorflow, join_rows, repeat
 from zoo.tokenizers.vocabulary_files import in_order_of_ids, read_merges, read_vocabulary
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         texts, is_prefixed = self._with_prefix(texts)
         tokens = self._tokenize_words(texts, with_offsets=True)
         # a token that is nothing but the added space counts as part of the first character
-        shift = tf.repeat(tf.cast(is_prefixed, tf.int32), tokens.ids.row_lengths())
+        shift = repeat(tf.cast(is_prefixed, tf.int32), tokens.ids.row_lengths())
         return Tokens(tokens.ids, tf.maximum(tokens.starts - shift, 0), tf.maximum(tokens.ends - shift, shift))
 
     def _with_prefix(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -303,10 +303,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
 
     def _detokenize(self, ids: tf.RaggedTensor) -> tf.Tensor:
         tf = import_tensorflow()
-        texts = tf.strings.reduce_join(
-            ids.with_values(tf.gather(self._constant("bytes", self._bytes), ids.values)), axis=-1
-        )
-        return as_utf8(texts)
+        return as_utf8(join_rows(ids.with_values(tf.gather(self._constant("bytes", self._bytes), ids.values))))
 
     def _config(self) -> dict[str, Any]:
         # left out where it is None, so that earlier versions read what they could write

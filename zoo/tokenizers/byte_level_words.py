@@ -18,7 +18,7 @@ from zoo.tokenizers.known_words import KnownWords
 from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
 from zoo.tokenizers.special_tokens import StringIndex
 from zoo.tokenizers.split_patterns import WordSplitter
-from zoo.tokenizers.tensors import as_utf8, import_tensorflow
+from zoo.tokenizers.tensors import as_utf8, import_tensorflow, keep_values, repeat
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -126,7 +126,7 @@ class ByteLevelWords:
             return contents
         tf = import_tensorflow()
         is_kept = tf.gather(tf.constant(self._has_token), contents.values)
-        return tf.ragged.boolean_mask(contents, contents.with_values(is_kept))
+        return keep_values(contents, is_kept)
 
     def from_kept(
         self, words: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf.Tensor
@@ -143,9 +143,9 @@ class ByteLevelWords:
         tf = import_tensorflow()
         contents = tf.strings.unicode_decode(words, "ISO-8859-1")
         places = tf.ragged.range(contents.row_lengths()).with_row_splits_dtype(tf.int64)
-        is_kept = contents.with_values(tf.gather(tf.constant(self._has_token), contents.values))
-        kept = tf.ragged.boolean_mask(places, is_kept)
-        first = tf.repeat(kept.row_starts(), ids.row_lengths())
+        is_kept = tf.gather(tf.constant(self._has_token), contents.values)
+        kept = keep_values(places, is_kept)
+        first = repeat(kept.row_starts(), ids.row_lengths())
         begins, lasts = (
             tf.cast(tf.gather(kept.values, first + tf.cast(part, tf.int64)), tf.int32) for part in (starts, ends - 1)
         )

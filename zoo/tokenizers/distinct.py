@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, repeat, row_ids
 from zoo.tokenizers.unicode_ranges import code_points
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def tokenize_distinct_words(
 
     distinct, word_ids = tf.unique(words)
     encoded = encode_words(distinct, with_offsets)
-    starts = tf.cast(begins - tf.gather(row_splits, _rows(word_splits)), tf.int32) if with_offsets else None
+    starts = tf.cast(begins - tf.gather(row_splits, row_ids(word_splits)), tf.int32) if with_offsets else None
     return tokens_of_words(encoded, word_ids, word_splits, starts)
 
 
@@ -134,14 +134,8 @@ def tokens_of_words(encoded: Tokens, places: tf.Tensor, row_splits: tf.Tensor, s
     )
     if starts is None:
         return Tokens(ids)
-    starts = tf.repeat(starts, lengths)
+    starts = repeat(starts, lengths)
     return Tokens(ids, *(starts + tf.gather(part, taken.values) for part in (encoded.starts, encoded.ends)))
-
-
-def _rows(row_splits: tf.Tensor) -> tf.Tensor:
-    """Row of each value of a ragged tensor with these row splits."""
-    tf = import_tensorflow()
-    return tf.repeat(tf.range(tf.size(row_splits, out_type=tf.int64) - 1), row_splits[1:] - row_splits[:-1])
 
 
 def cumulative_in_rows(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
@@ -149,4 +143,4 @@ def cumulative_in_rows(values: tf.Tensor, row_splits: tf.Tensor) -> tf.Tensor:
     tf = import_tensorflow()
     total = tf.cumsum(values)
     before = tf.gather(tf.concat([[0], total], axis=0), row_splits[:-1])
-    return total - tf.repeat(before, row_splits[1:] - row_splits[:-1])
+    return total - tf.gather(before, row_ids(row_splits))

@@ -15,7 +15,7 @@ from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
 from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, row_ids
 from zoo.tokenizers.vocabulary_files import in_order_of_ids, read_vocabulary
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class MarianTokenizer(Tokenizer, kind="marian"):
         ids = self._look_up(pieces)
         # positions in what stands behind the language, moved to the right by its bytes
         lengths = tf.strings.length(texts) - tf.strings.length(rest)
-        shift = tf.gather(lengths, ids.value_rowids())
+        shift = tf.gather(lengths, row_ids(ids.row_splits))
         widths = tf.boolean_mask(lengths, lengths > 0)
         all_ids = tf.concat([codes, ids], axis=1)
         starts, ends = (tf.cast(positions, tf.int32) + shift for positions in (starts, ends))

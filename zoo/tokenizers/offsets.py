@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, repeat, row_ids
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -33,7 +33,7 @@ def to_bytes(texts: tf.Tensor, ids: tf.RaggedTensor, starts: tf.Tensor, ends: tf
     """
     tf = import_tensorflow()
     borders = _byte_borders(texts)
-    first = tf.repeat(borders.row_starts(), ids.row_lengths())
+    first = repeat(borders.row_starts(), ids.row_lengths())
     return tuple(
         tf.cast(tf.gather(borders.values, first + tf.cast(part, tf.int64)), tf.int32) for part in (starts, ends)
     )
@@ -55,8 +55,8 @@ def to_characters(
     tf = import_tensorflow()
     borders = _byte_borders(texts)
     # One sorted vector of (row, byte) for the whole batch.
-    border_keys = borders.value_rowids() * _ROW + borders.values
-    token_rows = ids.value_rowids()
+    border_keys = row_ids(borders.row_splits) * _ROW + borders.values
+    token_rows = row_ids(ids.row_splits)
     row_starts = tf.gather(borders.row_starts(), token_rows)
     start_keys, end_keys = (token_rows * _ROW + tf.cast(part, tf.int64) for part in (starts, ends))
     first = tf.searchsorted(border_keys, start_keys, side="right") - 1

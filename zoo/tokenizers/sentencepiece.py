@@ -19,7 +19,7 @@ from zoo.tokenizers.sentencepiece_check import MOST_BYTES, parse_model
 from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
 from zoo.tokenizers.sentencepiece_training import train_sentencepiece
 from zoo.tokenizers.sentencepiece_words import SentencePieceWords, splits_at_spaces
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, repeat
 from zoo.tokenizers.text_steps import TextSteps
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             # the space of a token is put before a word, and is not that of the text: it counts as the word's first
             # character, as in the Transformers library
             points = characters.points
-            rows = tf.repeat(points.row_starts(), tokens.ids.row_lengths())
+            rows = repeat(points.row_starts(), tokens.ids.row_lengths())
             last = tf.maximum(tf.size(points.values, out_type=tf.int64) - 1, 0)
             found = tf.gather(points.values, tf.minimum(rows + tf.cast(starts, tf.int64), last))
             has_space = tf.gather(tf.constant(self._begins_with_space), tokens.ids.values) & (found == ord(" "))
@@ -290,7 +290,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         if not with_offsets:
             return tokens
         # back by the character that was put before; a token of it alone counts as the first character
-        added = tf.repeat(tf.cast(adds, tf.int32), tokens.ids.row_lengths())
+        added = repeat(tf.cast(adds, tf.int32), tokens.ids.row_lengths())
         return Tokens(tokens.ids, tf.maximum(tokens.starts - added, 0), tf.maximum(tokens.ends - added, added))
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 
 from zoo.tokenizers.distinct import Tokens, code_points_of, following, previous
 from zoo.tokenizers.regex_split import regex_split
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, repeat, row_ids
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -109,7 +109,7 @@ class SpecialTokenSplitter:
             borders = tf.concat([[0], tf.cumsum(lengths)], axis=0)
         is_special = special_ids >= 0
         found = tf.boolean_mask(special_ids, is_special)
-        rows = pieces.value_rowids()
+        rows = row_ids(pieces.row_splits)
         is_first = tf.range(tf.size(rows, out_type=tf.int64)) == tf.gather(pieces.row_starts(), rows)
         is_first &= tf.gather(begins, rows)
         rest = tokenize(tf.boolean_mask(pieces.values, ~is_special), tf.boolean_mask(is_first, ~is_special))
@@ -134,7 +134,7 @@ class SpecialTokenSplitter:
             return Tokens(ids)
         begins = borders[:-1]
         text_begins = tf.gather(borders, pieces.row_starts())
-        piece_begins = tf.repeat(begins - tf.repeat(text_begins, pieces.row_lengths()), taken.row_lengths())
+        piece_begins = repeat(begins - repeat(text_begins, pieces.row_lengths()), taken.row_lengths())
         return Tokens(
             ids,
             piece_begins + gather(rest.starts, tf.zeros_like(found)),
@@ -144,7 +144,7 @@ class SpecialTokenSplitter:
     def _without_parts_of_words(self, pieces: Any, special_ids: Any) -> tuple[Any, Any]:
         """Joins what is no single word with the pieces around it."""
         tf = import_tensorflow()
-        rows = pieces.value_rowids()
+        rows = row_ids(pieces.row_splits)
         begins_row, ends_row = rows != previous(rows, -1), rows != following(rows, -1)
 
         def matches(pattern: str) -> Any:

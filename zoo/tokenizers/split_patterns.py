@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from zoo.storage import quote
 from zoo.tokenizers.regex_split import regex_split
 from zoo.tokenizers.special_tokens import RE2_SPACE
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, row_ids
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -82,7 +82,7 @@ class WordSplitter:
             if step.mark is not None:
                 words = tf.strings.regex_replace(words, step.mark, b"\\1\xff\\2")
             split = regex_split(words, step.expression)
-            owners = tf.gather(owners, split.value_rowids())
+            owners = tf.gather(owners, row_ids(split.row_splits))
             is_word = split.values != _MARK
             words, owners = tf.boolean_mask(split.values, is_word), tf.boolean_mask(owners, is_word)
         return words, owners

@@ -56,6 +56,60 @@ def as_text_tensor(texts: Any) -> tf.Tensor:
     return tensor
 
 
+def row_ids(row_splits: tf.Tensor) -> tf.Tensor:
+    """Returns the row of each value of a ragged tensor with these row splits.
+
+    `value_rowids` and `tf.repeat` of TensorFlow fill a matrix of all rows by the longest one on the way: gigabytes for
+    many short texts and a long one. This takes as much memory as there are values.
+
+    Args:
+        row_splits: Where rows begin and end, int32 or int64 `(rows + 1,)`.
+
+    Example:
+
+    >>> row_ids(tf.constant([0, 2, 2, 3]))
+    [0, 0, 2]
+    """
+    tf = import_tensorflow()
+    begins, size = row_splits[1:-1], row_splits[-1]
+    steps = tf.scatter_nd(begins[:, None], tf.ones_like(begins), tf.reshape(size + 1, [1]))
+    return tf.cumsum(steps)[:size]
+
+
+def repeat(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+    """Returns each of the values as often as its count says, see `row_ids`.
+
+    Args:
+        values: `(rows, ...)`.
+        counts: int32 or int64 `(rows,)`.
+    """
+    tf = import_tensorflow()
+    return tf.gather(values, row_ids(tf.concat([tf.zeros([1], counts.dtype), tf.cumsum(counts)], axis=0)))
+
+
+def keep_values(ragged: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
+    """Returns a ragged tensor without some of its values, as `tf.ragged.boolean_mask`, see `row_ids`.
+
+    Args:
+        ragged: Of any values, ragged in one axis.
+        keep: Which values stay, bool `(values,)`.
+    """
+    tf = import_tensorflow()
+    before = tf.concat([[0], tf.cumsum(tf.cast(keep, ragged.row_splits.dtype))], axis=0)
+    values = tf.boolean_mask(ragged.values, keep)
+    return tf.RaggedTensor.from_row_splits(values, tf.gather(before, ragged.row_splits), validate=False)
+
+
+def join_rows(texts: tf.RaggedTensor) -> tf.Tensor:
+    """Returns the strings of each row joined, `tf.string` `(rows,)`, as `tf.strings.reduce_join`, see `row_ids`.
+
+    Args:
+        texts: Ragged `tf.string` `(rows, None)`.
+    """
+    tf = import_tensorflow()
+    return tf.strings.unsorted_segment_join(texts.values, row_ids(texts.row_splits), texts.nrows())
+
+
 def _encode(text: Any, name: str) -> bytes:
     if isinstance(text, bytes):
         return text

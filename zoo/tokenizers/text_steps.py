@@ -12,7 +12,7 @@ from zoo.tokenizers.bert_normalization import CharacterTable, compressed_table, 
 from zoo.tokenizers.distinct import CodePointSet, code_points_of, following, previous
 from zoo.tokenizers.offsets import to_characters
 from zoo.tokenizers.sentencepiece_operations import SentencePieceOperations
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, join_rows, repeat, row_ids
 from zoo.tokenizers.unicode_ranges import WHITE_SPACE
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Characters(NamedTuple):
         """
         tf = import_tensorflow()
         counts = parts.row_lengths()
-        first = tf.cast(tf.repeat(self.points.row_starts(), counts), tf.int32)
-        last = tf.cast(tf.repeat(self.points.row_lengths(), counts), tf.int32) - 1
+        first = tf.cast(repeat(self.points.row_starts(), counts), tf.int32)
+        last = tf.cast(repeat(self.points.row_lengths(), counts), tf.int32) - 1
         begins = tf.gather(self.starts, first + tf.minimum(starts, last))
         return begins, tf.gather(self.ends, first + tf.minimum(tf.maximum(ends - 1, starts), last))
 
@@ -119,7 +119,7 @@ def _mapped(change: Callable[[str], str]) -> Callable[[Characters], Characters]:
         points = characters.points
         changed = normalize_characters(points, table())
         new = tf.RaggedTensor.from_row_splits(changed.points, changed.row_splits, validate=False)
-        taken = changed.sources + tf.cast(tf.repeat(points.row_starts(), new.row_lengths()), tf.int32)
+        taken = changed.sources + tf.cast(repeat(points.row_starts(), new.row_lengths()), tf.int32)
         return Characters(new, tf.gather(characters.starts, taken), tf.gather(characters.ends, taken))
 
     return step
@@ -183,12 +183,12 @@ class _Charsmap:
             characters = _JOIN_BREAKS(characters)
         texts = _encoded(characters.points)
         ids, starts, ends = self._model.tokenize_with_offsets(texts)
-        changed = tf.strings.reduce_join(ids.with_values(tf.gather(tf.constant(self._bytes), ids.values)), axis=-1)
+        changed = join_rows(ids.with_values(tf.gather(tf.constant(self._bytes), ids.values)))
         # the last byte of a character has its place in the text
         points, offsets = tf.strings.unicode_decode_with_offsets(changed, "UTF-8", errors="replace")
         lengths = tf.cast(tf.strings.length(changed), tf.int64)
         last = tf.concat([offsets, lengths[:, tf.newaxis]], axis=1)[:, 1:] - 1
-        places = last.values + tf.repeat(ids.row_starts(), points.row_lengths())
+        places = last.values + repeat(ids.row_starts(), points.row_lengths())
         found = (tf.gather(part, places) for part in (starts, ends))
         return _derived(characters, points, *to_characters(texts, points, *found))
 
@@ -207,7 +207,7 @@ def _replaced(
     def step(characters: Characters) -> Characters:
         tf = import_tensorflow()
         points, row_splits = characters.points.values, characters.points.row_splits
-        rows = characters.points.value_rowids()
+        rows = row_ids(characters.points.row_splits)
         begins = rows != previous(rows, -1)
         ends = rows != following(rows, -1)
         new, is_kept = change(points, begins, ends)

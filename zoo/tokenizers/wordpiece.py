@@ -22,7 +22,7 @@ from zoo.tokenizers.distinct import (
     tokenize_distinct_words,
     words_at_white_space,
 )
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, repeat
 from zoo.tokenizers.unicode_ranges import WHITE_SPACE, WHITE_SPACE_AFTER_CLEANING
 from zoo.tokenizers.vocabulary_files import read_tokens
 
@@ -229,7 +229,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
         )
         token_lengths = tf.where(
             pieces.values == self.unknown_id,
-            tf.repeat(tf.cast(lengths, tf.int32), pieces.row_lengths()),
+            repeat(tf.cast(lengths, tf.int32), pieces.row_lengths()),
             tf.gather_nd(tf.constant(self._lengths), tf.stack([pieces.values, 1 - is_first], axis=1)),
         )
         ends = tf.cumsum(token_lengths)

@@ -9,7 +9,7 @@ from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.chat.pieces import Pieces, as_ragged, pieces_of
 from zoo.tokenizers.chat.turn import Message, units
 from zoo.tokenizers.special_tokens import RE2_SPACE
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, repeat, row_ids
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -166,9 +166,9 @@ def _learned(pieces: Pieces, places: Any, number: Any, dropped: Any, begins: Any
     tf = import_tensorflow()
     lengths = tf.strings.length(pieces.texts, "UTF8_CHAR")
     # characters of a reply before each one of all texts in a row
-    seen = tf.concat([[0], tf.cumsum(tf.cast(tf.repeat(pieces.learned, lengths), tf.int32))], axis=0)
+    seen = tf.concat([[0], tf.cumsum(tf.cast(repeat(pieces.learned, lengths), tf.int32))], axis=0)
     starts = tf.cumsum(tf.math.unsorted_segment_sum(lengths, places, number), exclusive=True) + dropped
-    starts = tf.gather(starts, begins.value_rowids())
+    starts = tf.gather(starts, row_ids(begins.row_splits))
     last = tf.size(seen) - 1
     first = tf.minimum(starts + tf.cast(begins.values, tf.int32), last)
     behind = tf.minimum(starts + tf.cast(stops.values, tf.int32), last)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.tokenizers.chat.turn import STRIPS, Message, Turn
 from zoo.tokenizers.chat.words import checked_kinds, has_thoughts, stripped, written_words
-from zoo.tokenizers.tensors import import_tensorflow
+from zoo.tokenizers.tensors import import_tensorflow, repeat, row_ids
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -113,8 +113,8 @@ def pieces_of(
     return Pieces(
         tf.gather(table, found.values),
         tf.gather(ids, found.values),
-        tf.repeat(order.values % 2 == 1, counts),
-        tf.repeat(order.value_rowids(), counts),
+        repeat(order.values % 2 == 1, counts),
+        repeat(row_ids(order.row_splits), counts),
         number,
     )
 
@@ -151,7 +151,7 @@ def _parts_of_messages(chat_format: Any, kinds: Any, contents: Any, add_reply: b
     last, is_words = chat_format.last_reply, tf.range(_PARTS) == WORDS
     if last is None or add_reply:
         return tf.where(is_words, own_words, parts), words
-    ends = tf.gather(kinds.row_splits[1:] - 1, kinds.value_rowids())
+    ends = tf.gather(kinds.row_splits[1:] - 1, row_ids(kinds.row_splits))
     is_last = (kind == assistant) & (tf.range(tf.size(kind, tf.int64)) == ends)
     own = has_thoughts(turns[assistant], original)
     with_own = dataclasses.replace(last, before=turns[assistant].before)
@@ -168,7 +168,7 @@ def _take_up_system(
     """The parts and words of messages where a turn of the user takes up the system message."""
     tf = import_tensorflow()
     names = list(chat_format.turns)
-    turn, kind, rows = chat_format.turns["system"], kinds.values, kinds.value_rowids()
+    turn, kind, rows = chat_format.turns["system"], kinds.values, row_ids(kinds.row_splits)
     places = tf.range(tf.size(kind))
     is_system, is_user = kind == names.index("system"), kind == names.index("user")
     if chat_format.system_place == "first_user":

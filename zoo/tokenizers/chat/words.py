@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.tokenizers.chat.turn import STRIPS, Turn
 from zoo.tokenizers.special_tokens import escape
-from zoo.tokenizers.tensors import as_utf8, import_tensorflow
+from zoo.tokenizers.tensors import as_utf8, import_tensorflow, row_ids
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -34,7 +34,7 @@ def checked_kinds(chat_format: Any, roles: tf.RaggedTensor, add_reply: bool) -> 
     first = kinds[:, :1].to_tensor(-1, shape=[None, 1])[:, 0]
     has_system = first == system
     places = tf.ragged.range(kinds.row_lengths(), row_splits_dtype=kinds.row_splits.dtype).values
-    rows = kinds.value_rowids()
+    rows = row_ids(kinds.row_splits)
     flat = kinds.values
     known = (flat >= 0) & ((flat != system) | (places == 0))
     rules = [
