@@ -12,7 +12,11 @@ COLOURS = {"layers": "#dbe9f6", "zoo": "#e5f2df", "recipes": "#fdebd0"}
 # Rows of rooms, from top to bottom: name, what is in it, share of the width. A room imports from rows below its own.
 ROOMS = (
     (("tasks", "backbone + preprocessor + head (+ generation); they name their endpoints", 1.0),),
-    (("keras_hub", "presets of KerasHub, read and written", 0.6), ("planning", "what a training takes", 0.4)),
+    (
+        ("keras_hub", "presets of KerasHub", 0.34),
+        ("gguf", "files of llama.cpp", 0.33),
+        ("planning", "what a training takes", 0.33),
+    ),
     (
         ("presets", "named architectures", 0.2),
         ("huggingface", "families: configuration and table", 0.3),
