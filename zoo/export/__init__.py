@@ -4,6 +4,7 @@ from zoo.export.endpoint import Endpoint, Field
 from zoo.export.folder import DESCRIPTION_FILE
 from zoo.export.formats import (
     FORMATS,
+    GGUF,
     RUNTIME_FORMATS,
     SAVED_MODEL,
     require_format,
@@ -17,6 +18,7 @@ from zoo.export.versions import new_version, newest_version, versions
 __all__ = [
     "DESCRIPTION_FILE",
     "FORMATS",
+    "GGUF",
     "RUNTIME_FORMATS",
     "SAVED_MODEL",
     "Endpoint",

@@ -75,9 +75,9 @@ def describe(endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
     """Returns the content of `signature.json` of an export.
 
     Args:
-        endpoints: The endpoints by name. The first is the default one.
+        endpoints: The endpoints by name. The first is the default one; a file for a program of its own has none.
     """
     return {
-        "default": next(iter(endpoints)),
+        "default": next(iter(endpoints), None),
         "endpoints": {name: endpoint.describe() for name, endpoint in endpoints.items()},
     }

@@ -17,7 +17,15 @@ ASSETS_FOLDER = "assets.extra"
 # files of an export, besides those that its endpoints name
 _OWN = (
     *("saved_model.pb", "fingerprint.pb", "variables/variables.*", "assets", DESCRIPTION_FILE, "model_card.md"),
-    *("run_model.py", "model.tflite", "weights.bin", ASSETS_FOLDER, f"{ASSETS_FOLDER}/tf_serving_warmup_requests"),
+    *(
+        "run_model.py",
+        "model.gguf",
+        "Modelfile",
+        "model.tflite",
+        "weights.bin",
+        ASSETS_FOLDER,
+        f"{ASSETS_FOLDER}/tf_serving_warmup_requests",
+    ),
     *(f"{ASSETS_FOLDER}/{name}" for name in TOKENIZER_FILES),
 )
 

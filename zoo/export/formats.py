@@ -8,14 +8,15 @@ import keras
 
 from layers.keras_internals import sublayers
 
-SAVED_MODEL = "tf_saved_model"
+SAVED_MODEL, GGUF = "tf_saved_model", "gguf"
 # Formats of other runtimes: the extra of setup.cfg that installs them, and the packages that it must have installed.
 RUNTIME_FORMATS = {
     "onnx": ("tf2onnx", "onnx", "onnxruntime", "onnxruntime_extensions"),
     "litert": ("ai_edge_litert",),
     "openvino": ("openvino", "nncf"),
 }
-FORMATS = (SAVED_MODEL, *RUNTIME_FORMATS)
+FORMATS = (SAVED_MODEL, *RUNTIME_FORMATS, GGUF)
+_PACKAGES = {**RUNTIME_FORMATS, GGUF: ("gguf",)}
 WEIGHTS = ("float32", "int8")
 # A message of Protocol Buffers, in which TensorFlow hands weights to converters, holds so many bytes.
 _MOST_BYTES = 2**31 - 2**24
@@ -34,12 +35,12 @@ def require_format(format: Any) -> None:
     if format not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(map(repr, FORMATS))}, got {format!r}.")
     what = "A SavedModel" if format == SAVED_MODEL else f"The format {format!r}"
-    if keras.backend.backend() != "tensorflow":
+    if format != GGUF and keras.backend.backend() != "tensorflow":
         raise ValueError(
             f"{what} can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
             "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
         )
-    missing = [name for name in RUNTIME_FORMATS.get(format, ()) if importlib.util.find_spec(name) is None]
+    missing = [name for name in _PACKAGES.get(format, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f'{what} needs {", ".join(missing)}: pip install "keras-transformer-zoo[{format}]"')
 

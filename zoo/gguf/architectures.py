@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from zoo.gguf.fields import Fields
@@ -20,6 +20,7 @@ class Architecture:
         model_type: The family of the Transformers library.
         class_name: Its class with a language model's head.
         keys: Function from the fields of a file to keys of `config.json` beside those that all have.
+        names: Fields by keys of `config.json`, beside those that all have: what is written.
         permuted: Whether rows of queries and keys stand so that neighbouring features are turned, and not halves.
         shifted_norms: Whether factors of norms are stored with one added.
         transposed: Whether the family stores kernels the other way round than files do.
@@ -28,6 +29,7 @@ class Architecture:
     model_type: str
     class_name: str
     keys: Callable[[Fields], Keys] = lambda fields: {}
+    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
     permuted: bool = False
     shifted_norms: bool = False
     transposed: bool = False
@@ -41,14 +43,30 @@ def _llama(fields: Fields) -> Keys:
     return _has_biases(fields) | {"mlp_bias": fields.has_tensor("blk.0.ffn_up.bias")}
 
 
+_SCALES = {
+    "attention_multiplier": "attention.scale",
+    "embedding_multiplier": "embedding_scale",
+    "residual_multiplier": "residual_scale",
+    "logits_scaling": "logit_scale",
+}
+_WINDOW = {"sliding_window": "attention.sliding_window"}
+_CAPS = {
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+}
+_USED_EXPERTS = {"num_experts_per_tok": "expert_used_count"}
+_OF_GPT2 = {
+    "n_embd": "embedding_length",
+    "n_head": "attention.head_count",
+    "n_layer": "block_count",
+    "n_inner": "feed_forward_length",
+    "n_positions": "context_length",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+}
+
+
 def _granite(fields: Fields) -> Keys:
-    scales = {
-        "attention_multiplier": "attention.scale",
-        "embedding_multiplier": "embedding_scale",
-        "residual_multiplier": "residual_scale",
-        "logits_scaling": "logit_scale",
-    }
-    given = {ours: fields.number(theirs, 1.0) for ours, theirs in scales.items() if fields.has(theirs)}
+    given = {ours: fields.number(theirs, 1.0) for ours, theirs in _SCALES.items() if fields.has(theirs)}
     return _llama(fields) | given
 
 
@@ -154,22 +172,56 @@ def _command_r(fields: Fields) -> Keys:
 
 
 ARCHITECTURES: dict[str, Architecture] = {
-    "command-r": Architecture("cohere", "CohereForCausalLM", _command_r),
+    "command-r": Architecture(
+        "cohere",
+        "CohereForCausalLM",
+        _command_r,
+        {"layer_norm_eps": "attention.layer_norm_epsilon", "logit_scale": "logit_scale"},
+    ),
     "gemma": Architecture("gemma", "GemmaForCausalLM", _gemma, shifted_norms=True),
-    "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _gemma2, shifted_norms=True),
-    "gemma3": Architecture("gemma3_text", "Gemma3ForCausalLM", _gemma3, shifted_norms=True),
-    "gpt2": Architecture("gpt2", "GPT2LMHeadModel", _gpt2, transposed=True),
-    "granite": Architecture("granite", "GraniteForCausalLM", _granite, permuted=True),
+    "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _gemma2, _WINDOW | _CAPS, shifted_norms=True),
+    "gemma3": Architecture(
+        "gemma3_text",
+        "Gemma3ForCausalLM",
+        _gemma3,
+        _WINDOW | _CAPS | {"rope_local_base_freq": "rope.freq_base_swa"},
+        shifted_norms=True,
+    ),
+    "gpt2": Architecture("gpt2", "GPT2LMHeadModel", _gpt2, _OF_GPT2, transposed=True),
+    "granite": Architecture("granite", "GraniteForCausalLM", _granite, _SCALES, permuted=True),
     "llama": Architecture("llama", "LlamaForCausalLM", _llama, permuted=True),
     "olmo2": Architecture("olmo2", "Olmo2ForCausalLM", _has_biases),
-    "phi3": Architecture("phi3", "Phi3ForCausalLM", _phi3),
+    "phi3": Architecture(
+        "phi3",
+        "Phi3ForCausalLM",
+        _phi3,
+        _WINDOW | {"original_max_position_embeddings": "rope.scaling.original_context_length"},
+    ),
     "qwen2": Architecture("qwen2", "Qwen2ForCausalLM"),
     "qwen3": Architecture("qwen3", "Qwen3ForCausalLM", _has_biases),
-    "qwen3moe": Architecture("qwen3_moe", "Qwen3MoeForCausalLM", _experts_of_qwen),
+    "qwen3moe": Architecture(
+        "qwen3_moe",
+        "Qwen3MoeForCausalLM",
+        _experts_of_qwen,
+        _USED_EXPERTS | {"num_experts": "expert_count", "moe_intermediate_size": "expert_feed_forward_length"},
+    ),
     "smollm3": Architecture("smollm3", "SmolLM3ForCausalLM", _llama, permuted=True),
-    "starcoder2": Architecture("starcoder2", "Starcoder2ForCausalLM", _starcoder2),
+    "starcoder2": Architecture(
+        "starcoder2", "Starcoder2ForCausalLM", _starcoder2, {"norm_epsilon": "attention.layer_norm_epsilon"}
+    ),
 }
-_MIXTRAL = Architecture("mixtral", "MixtralForCausalLM", _experts_of_mixtral, permuted=True)
+_MIXTRAL = Architecture(
+    "mixtral",
+    "MixtralForCausalLM",
+    _experts_of_mixtral,
+    _USED_EXPERTS | {"num_local_experts": "expert_count"},
+    permuted=True,
+)
+# what a file calls models that differ from another family in what it cannot say, and in experts
+WRITTEN_AS = {each.model_type: (name, each) for name, each in ARCHITECTURES.items()} | {
+    "mistral": ("llama", ARCHITECTURES["llama"]),
+    "mixtral": ("llama", _MIXTRAL),
+}
 
 
 def architecture_of(fields: Fields) -> Architecture:

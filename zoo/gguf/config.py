@@ -78,7 +78,7 @@ def _scaling(fields: Fields, head_dim: int, base: float) -> dict[str, Any] | Non
     factors = fields.factors("rope_freqs.weight")
     if factors is not None:
         for factor in (8.0, 32.0):
-            expected = _llama3_factors(head_dim, base, factor)
+            expected = llama3_factors(head_dim, base, factor)
             if len(factors) == len(expected) and np.allclose(factors, expected, rtol=1e-3):
                 return {"rope_type": "llama3", "factor": factor, **_LLAMA3}
         raise ValueError(
@@ -96,8 +96,14 @@ def _scaling(fields: Fields, head_dim: int, base: float) -> dict[str, Any] | Non
     raise ValueError(f"{header.path}: {name}.type must be 'none', 'linear' or 'yarn', got {quote(kind)}.")
 
 
-def _llama3_factors(dim: int, base: float, factor: float) -> np.ndarray:
-    """By what the waves of a head are stretched (Llama 3.1)."""
+def llama3_factors(dim: int, base: float, factor: float) -> np.ndarray:
+    """Returns by what the waves of a head are stretched (Llama 3.1).
+
+    Args:
+        dim: Width of a head.
+        base: Base of the frequencies.
+        factor: By what the longest waves are stretched.
+    """
     lengths = 2 * np.pi * base ** (np.arange(0, dim, 2) / dim)
     low, high, original = _LLAMA3.values()
     smooth = np.clip((original / lengths - low) / (high - low), 0, 1)

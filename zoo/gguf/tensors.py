@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.config import TransformerConfig
-from zoo.gguf.architectures import Architecture, architecture_of
+from zoo.gguf.architectures import architecture_of
 from zoo.gguf.fields import Fields
 from zoo.gguf.header import GGUFHeader, read_gguf
 from zoo.gguf.read_tensor import read_tensor
@@ -38,6 +38,16 @@ class Place(NamedTuple):
     stored: str
     expert: int | None = None
 
+    @property
+    def stem(self) -> str:
+        """The name without the number of the layer and `weight` or `bias`."""
+        return self.stored.split(".")[2 if self.stored.startswith("blk.") else 0]
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it is the kernel of a linear map in a layer."""
+        return self.stored.startswith("blk.") and self.stored.endswith(".weight")
+
 
 @contextlib.contextmanager
 def open_weights(path: Path) -> Iterator[TensorFiles]:
@@ -64,23 +74,22 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
     def get(name: str) -> np.ndarray:
         place = places[name]
         tensor = read_tensor(header.tensors[place.stored], place.expert)
-        stem = place.stored.split(".")[2] if place.stored.startswith("blk.") else place.stored.split(".")[0]
-        if architecture.permuted and stem in heads:
-            return _rows_in_halves(tensor, heads[stem])
-        if architecture.shifted_norms and stem.endswith("norm"):
+        if architecture.permuted and place.stem in heads:
+            return halves_from_neighbours(tensor, heads[place.stem])
+        if architecture.shifted_norms and place.stem.endswith("norm"):
             return np.asarray(tensor, "float32") - 1
-        return tensor.T if _is_transposed(architecture, place) and tensor.ndim == 2 else tensor
+        return tensor.T if architecture.transposed and place.is_kernel else tensor
 
     def shape(place: Place) -> tuple[int, ...]:
         whole = header.tensors[place.stored].shape
         whole = whole if place.expert is None else whole[1:]
-        return tuple(reversed(whole)) if _is_transposed(architecture, place) else whole
+        return tuple(reversed(whole)) if architecture.transposed and place.is_kernel else whole
 
     yield TensorFiles({name: shape(place) for name, place in places.items()}, get, path.name)
 
 
 def places_of(header: GGUFHeader, family: Family, config: TransformerConfig) -> dict[str, Place]:
-    """Returns where tensors are by their names in the Transformers library, by the table of llama.cpp.
+    """Returns where the tensors of a file are, by their names in the Transformers library.
 
     Args:
         header: The header of the file.
@@ -90,27 +99,13 @@ def places_of(header: GGUFHeader, family: Family, config: TransformerConfig) -> 
     Raises:
         ValueError: If the file has a tensor that no layer has.
     """
-    gguf = library()
-    name = header.metadata["general.architecture"]
-    kind = next(each for each, known in gguf.MODEL_ARCH_NAMES.items() if known == name)
-    known = gguf.get_tensor_name_map(kind, config.num_layers)
-    places: dict[str, Place] = {}
-    for each in family.table_of(config).values():
-        layer = each if isinstance(each, Stored) else Stored(each)
-        per_expert = layer.name.count("{}") == 2
-        for index in range(config.num_layers) if "{}" in layer.name else (0,):
-            merged = layer.name.replace(".{}.", ".0.", 1).replace(".{}", "").replace(".0.", f".{index}.", 1)
-            found = known.get_name(family.prefix + merged) or known.get_name(merged)
-            for leaf, ours in (("weight", layer.weight), ("bias", layer.bias)):
-                stored = f"{found}.{leaf}"
-                if found is None or stored not in header.tensors:
-                    continue
-                shape = header.tensors[stored].shape
-                if per_expert:
-                    for expert in range(shape[0]):
-                        places[layer.name.format(index, expert) + ours] = Place(stored, expert)
-                else:
-                    places[layer.name.format(index) + ours] = Place(stored)
+    names = hub_names(header.metadata["general.architecture"], family, config)
+    places = {name: place for name, place in names.items() if place.stored in header.tensors}
+    experts = config.feed_forward.num_experts
+    for place in places.values():
+        shape = header.tensors[place.stored].shape
+        if place.expert is not None and (len(shape) != 3 or shape[0] != experts):
+            raise ValueError(f"{header.path}: {place.stored} must have {experts} matrices, got the shape {shape}.")
     is_copy = {"output.weight"} if config.embedding.tie_output else set()
     unused = sorted(set(header.tensors) - {place.stored for place in places.values()} - _NO_WEIGHTS - is_copy)
     if unused:
@@ -118,14 +113,52 @@ def places_of(header: GGUFHeader, family: Family, config: TransformerConfig) -> 
     return places
 
 
-def _is_transposed(architecture: Architecture, place: Place) -> bool:
-    return architecture.transposed and place.stored.startswith("blk.") and place.stored.endswith(".weight")
+def hub_names(architecture: str, family: Family, config: TransformerConfig) -> dict[str, Place]:
+    """Returns the places of all tensors that a family may have, by their names there, by the table of llama.cpp.
+
+    Args:
+        architecture: llama.cpp's name of the architecture.
+        family: The family.
+        config: The configuration.
+    """
+    gguf = library()
+    kind = next(each for each, known in gguf.MODEL_ARCH_NAMES.items() if known == architecture)
+    known = gguf.get_tensor_name_map(kind, config.num_layers)
+    places: dict[str, Place] = {}
+    for each in family.table_of(config).values():
+        layer = each if isinstance(each, Stored) else Stored(each)
+        experts = range(config.feed_forward.num_experts or 0) if layer.name.count("{}") == 2 else [None]
+        for index in range(config.num_layers) if "{}" in layer.name else [0]:
+            # llama.cpp has the experts of a layer in one tensor, whose name has no number
+            merged = layer.name.replace("{}", str(index), 1).replace(".{}", "")
+            found = known.get_name(family.prefix + merged) or known.get_name(merged)
+            if found is None:
+                continue
+            for leaf, ours in (("weight", layer.weight), ("bias", layer.bias)):
+                for expert in experts:
+                    places[layer.name.format(index, expert) + ours] = Place(f"{found}.{leaf}", expert)
+    return places
 
 
-def _rows_in_halves(weights: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of heads whose features are turned in halves, from rows whose neighbouring features are."""
+def halves_from_neighbours(weights: np.ndarray, heads: int) -> np.ndarray:
+    """Returns rows of heads whose features are turned in halves, from rows whose neighbouring features are.
+
+    Args:
+        weights: `(outputs, inputs)` or a bias `(outputs,)`.
+        heads: Number of heads.
+    """
     pairs = weights.reshape(heads, -1, 2, *weights.shape[1:])
     return pairs.swapaxes(1, 2).reshape(weights.shape)
+
+
+def neighbours_from_halves(weights: np.ndarray, heads: int) -> np.ndarray:
+    """Undoes `halves_from_neighbours`.
+
+    Args:
+        weights, heads: As there.
+    """
+    halves = weights.reshape(heads, 2, -1, *weights.shape[1:])
+    return halves.swapaxes(1, 2).reshape(weights.shape)
 
 
 register_weights(WEIGHTS, open_weights)

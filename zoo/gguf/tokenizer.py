@@ -20,7 +20,9 @@ _SPLITS = {
     "qwen2": ("qwen2",),
     "gpt-4o": ("gpt4o",),
 }
-_ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "mask": "mask"}
+# those that take a word whole where it is a token, whatever its merges
+_WHOLE_WORDS = ("llama-bpe", "smaug-bpe")
+ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "mask": "mask"}
 
 
 def tokenizer_files(header: GGUFHeader) -> dict[str, Any]:
@@ -49,7 +51,7 @@ def tokenizer_files(header: GGUFHeader) -> dict[str, Any]:
     if named not in _SPLITS:
         raise ValueError(f"{header.path}: tokenizer.ggml.pre must be one of {sorted(_SPLITS)}, got {quote(named)}.")
     config: dict[str, Any] = {}
-    for role, key in _ROLES.items():
+    for role, key in ROLES.items():
         index = header.get(f"tokenizer.ggml.{key}_token_id", int)
         if index is None:
             continue
@@ -78,7 +80,7 @@ def tokenizer_files(header: GGUFHeader) -> dict[str, Any]:
             for index in range(len(tokens))
             if types[index] in (_CONTROL, _USER)
         ],
-        "normalizer": {"type": "NFC"} if named == "qwen2" else None,
+        "normalizer": _normalizer(named),
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": _splitters(_SPLITS[named])},
         "post_processor": None,
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
@@ -90,12 +92,53 @@ def tokenizer_files(header: GGUFHeader) -> dict[str, Any]:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "ignore_merges": named in ("llama-bpe", "smaug-bpe"),
+            "ignore_merges": named in _WHOLE_WORDS,
             "vocab": {token: index for index, token in enumerate(tokens)},
             "merges": header.require("tokenizer.ggml.merges", list),
         },
     }
     return {"tokenizer.json": content, "tokenizer_config.json": config}
+
+
+def from_files(content: dict[str, Any]) -> tuple[str, list[str], list[int], list[str]]:
+    """Returns what a GGUF file says of a tokenizer.
+
+    Args:
+        content: What `tokenizer.json` holds.
+
+    Returns:
+        llama.cpp's name of how texts are split, the tokens, their types and the merges.
+
+    Raises:
+        ValueError: If it is no byte-level BPE, or splits, normalizes or merges as no name of llama.cpp says.
+    """
+    model, steps = content["model"], content.get("pre_tokenizer") or {}
+    steps = steps["pretokenizers"] if steps.get("type") == "Sequence" else [steps]
+    is_bytes = model.get("type") == "BPE" and (content.get("decoder") or {}).get("type") == "ByteLevel"
+    names = [name for name, split in _SPLITS.items() if _splitters(split) == steps and name != "default"]
+    names = [name for name in names if content.get("normalizer") == _normalizer(name)]
+    if not is_bytes or not names:
+        raise ValueError(
+            "A GGUF file is written with a byte-level BPE tokenizer that splits as one of "
+            f"{', '.join(sorted(set(_SPLITS) - {'default'}))}, this one is another."
+        )
+    if bool(model.get("ignore_merges")) != (names[0] in _WHOLE_WORDS):
+        raise ValueError(f"ignore_merges must be {names[0] in _WHOLE_WORDS} for a tokenizer that splits as {names[0]}.")
+    added = {token["id"]: token for token in content.get("added_tokens", ())}
+    numbers = {index: token for token, index in model["vocab"].items()} | {
+        index: token["content"] for index, token in added.items()
+    }
+    if sorted(numbers) != list(range(len(numbers))):
+        raise ValueError(f"A GGUF file has tokens of the ids 0 to {len(numbers) - 1}, this tokenizer has others.")
+    types = [
+        (_CONTROL if added[index]["special"] else _USER) if index in added else _NORMAL for index in range(len(numbers))
+    ]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    return names[0], [numbers[index] for index in range(len(numbers))], types, merges
+
+
+def _normalizer(name: str) -> dict[str, Any] | None:
+    return {"type": "NFC"} if name == "qwen2" else None
 
 
 def _splitters(names: tuple[str, ...]) -> list[dict[str, Any]]:

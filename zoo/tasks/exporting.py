@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from zoo.export import (
+    GGUF,
     RUNTIME_FORMATS,
     SAVED_MODEL,
     require_format,
@@ -13,6 +14,7 @@ from zoo.export import (
     write_runtime_format,
     write_saved_model,
 )
+from zoo.gguf.export import write_gguf_folder
 from zoo.tasks.onnx_strings import text_inputs
 
 
@@ -35,6 +37,14 @@ def export_task(
         options: Arguments of the endpoints.
     """
     require_format(format)
+    if format == GGUF:
+        given = {"examples": list(examples), "strings": strings, "attention": attention, **options}
+        beside = sorted(name for name, value in given.items() if value)
+        if beside:
+            raise ValueError(f"{beside[0]} must be left out with the format 'gguf', got {given[beside[0]]!r}.")
+        task.preprocessor.require_tokenizer("export()")
+        write_gguf_folder(directory, task, weights)
+        return
     endpoints = task.endpoints if format == SAVED_MODEL else task.token_endpoints
     try:
         inspect.signature(endpoints).bind(**options)

@@ -1,0 +1,145 @@
+"""GGUF files that are written: read back, and beside what llama.cpp's converter makes of the same model."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf_files import converted
+from keras import ops
+from safetensors.numpy import load_file
+
+import zoo
+from zoo.gguf.header import read_gguf
+from zoo.gguf.read_tensor import read_tensor
+from zoo.gguf.writing import WEIGHTS
+from zoo.huggingface import read_config
+from zoo.tokenizers import ByteLevelBPETokenizer, WordPieceTokenizer
+
+REFERENCE = Path(__file__).parents[2] / "reference" / "huggingface"
+TEXTS = ["a small dog", "two small cats and a dog", "नमस्ते 你好 مرحبا สวัสดี"] * 20
+# by case: llama.cpp's name, and what it has no key for
+CASES = {
+    "llama": ("llama", {"position": {"scaling": {"factor": 8.0, "original_max_position_embeddings": 8192}}}),
+    "llama_biases": ("llama", {}),
+    "granite": ("granite", {}),
+    "olmo2": ("olmo2", {}),
+    "cohere": ("command-r", {}),
+    "gpt2": ("gpt2", {}),
+    "gemma": ("gemma", {}),
+    "phi3": ("phi3", {}),
+}
+
+
+def changed(config, changes):
+    """A configuration with other values, also of dictionaries in it."""
+    for name, value in changes.items():
+        old = getattr(config, name)
+        if isinstance(value, dict):
+            value = {**old, **value} if isinstance(old, dict) else changed(old, value)
+        config = dataclasses.replace(config, **{name: value})
+    return config
+
+
+def model_of(case, changes=None):
+    tokenizer = ByteLevelBPETokenizer.train(TEXTS, 300, end_token="<end>")
+    config = changed(read_config(REFERENCE / case), {**CASES[case][1], **(changes or {}), "vocabulary_size": 300})
+    model = zoo.CausalLM(zoo.Backbone.from_config(config), tokenizer)
+    generator = np.random.default_rng(0)
+    for weight in model.backbone.weights:
+        weight.assign(weight + generator.normal(0, 0.2, weight.shape))
+    return model
+
+
+def logits(model):
+    token_ids = np.array([[1, 5, 9, 40, 33, 2, 7, 7, 21]])
+    return ops.convert_to_numpy(
+        model.backbone.logits(model.backbone({"token_ids": token_ids, "padding_mask": token_ids > 0}))
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_written(case, tmp_path):
+    model = model_of(case)
+    zoo.gguf.write_gguf(model, tmp_path / "a.gguf", "float32")
+    header = read_gguf(tmp_path / "a.gguf")
+    assert header.metadata["general.architecture"] == CASES[case][0]
+    back = zoo.CausalLM.from_preset(str(tmp_path / "a.gguf"))
+    np.testing.assert_allclose(logits(back), logits(model), atol=2e-5, rtol=2e-5)
+    assert back.tokenizer.tokenize(TEXTS).to_list() == model.tokenizer.tokenize(TEXTS).to_list()
+    # names and order of features as llama.cpp's converter has them
+    model.save_to_huggingface(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    expected = converted(config, load_file(tmp_path / "model" / "model.safetensors"), CASES[case][0])
+    found = {name: read_tensor(tensor) for name, tensor in header.tensors.items() if not name.startswith("rope_")}
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        np.testing.assert_array_equal(found[name], tensor, err_msg=name)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_weights_of_few_bits(weights, tmp_path):
+    wide = {"hidden_dim": 64, "attention": {"num_heads": 2, "num_key_value_heads": 1, "head_dim": 32}}
+    model = model_of("granite", {**wide, "feed_forward": {"intermediate_dim": 96}})
+    zoo.gguf.write_gguf(model, tmp_path / "a.gguf", weights)
+    kinds = {name: tensor.kind for name, tensor in read_gguf(tmp_path / "a.gguf").tensors.items()}
+    import gguf
+
+    assert kinds["blk.0.ffn_up.weight"] == gguf.GGMLQuantizationType[WEIGHTS[weights]]
+    assert kinds["blk.0.attn_norm.weight"] == gguf.GGMLQuantizationType.F32
+    assert kinds["token_embd.weight"] not in (2, 3, 6, 7)  # 4 or 5 bits
+    bits = {"float32": 24, "float16": 11, "bfloat16": 8}.get(weights) or int(weights[1])
+    back = zoo.Backbone.from_preset(str(tmp_path / "a.gguf"))
+    for ours, theirs in zip(model.backbone.weights, back.weights, strict=True):
+        ours = ops.convert_to_numpy(ours)
+        assert np.abs(ours - ops.convert_to_numpy(theirs)).max() <= 2.0 ** (1 - bits) * np.abs(ours).max(), theirs.path
+
+
+def test_low_rank_updates_are_merged(tmp_path):
+    model = model_of("granite")
+    model.enable_lora(2)
+    for weight in model.trainable_variables:
+        weight.assign(weight + 0.1)
+    expected = logits(model)
+    zoo.gguf.write_gguf(model, tmp_path / "a.gguf", "float32")
+    np.testing.assert_allclose(logits(zoo.CausalLM.from_preset(str(tmp_path / "a.gguf"))), expected, atol=2e-5)
+
+
+def test_an_export_for_programs(tmp_path):
+    model = model_of("llama_biases")
+    model.chat_format = "chatml" if "<|im_start|>" in model.tokenizer.special_tokens else "plain"
+    model.export(tmp_path / "Small", format="gguf", weights="float16")
+    assert sorted(path.name for path in (tmp_path / "Small").iterdir()) == [
+        *("Modelfile", "model.gguf", "model_card.md", "signature.json")
+    ]
+    card = (tmp_path / "Small" / "model_card.md").read_text("utf-8")
+    assert "ollama create small -f Modelfile" in card and "llama-server -m model.gguf --ctx-size 24" in card
+    back = zoo.CausalLM.from_preset(str(tmp_path / "Small" / "model.gguf"))
+    assert back.chat_format == model.chat_format
+    model.export(tmp_path / "Small", format="gguf", weights="q8_0")  # replaced
+    assert json.loads((tmp_path / "Small" / "signature.json").read_text())["weights"] == "q8_0"
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({}, {"weights": "int8"}, "weights must be one of .*, got 'int8'"),
+        ({}, {"strings": True}, "strings must be left out with the format 'gguf', got True"),
+        ({"attention": {"window": (3, 0)}}, {}, "cannot express attention.window"),
+    ],
+)
+def test_what_is_refused(changes, options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        model_of("llama", changes).export(tmp_path / "out", format="gguf", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_other_tokenizers_are_refused(tmp_path):
+    model = model_of("granite")
+    words = WordPieceTokenizer.train(TEXTS, 60, lowercase=True)
+    model = zoo.CausalLM(model.backbone, words)
+    with pytest.raises(ValueError, match="byte-level BPE"):
+        zoo.gguf.write_gguf(model, tmp_path / "a.gguf")
+    with pytest.raises(ValueError, match="holds a CausalLM, this is a TextEmbedder"):
+        zoo.gguf.write_gguf(zoo.TextEmbedder(zoo.Backbone.from_config(read_config(REFERENCE / "bert_base"))), tmp_path)

@@ -1,0 +1,209 @@
+"""Writing language models as GGUF files, which llama.cpp, Ollama and LM Studio open."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import zoo.gguf.tokenizer as tokenizers
+from zoo.config import TransformerConfig
+from zoo.gguf.architectures import WRITTEN_AS, Architecture
+from zoo.gguf.config import config_of, llama3_factors
+from zoo.gguf.header import read_gguf
+from zoo.gguf.tensors import hub_names, neighbours_from_halves
+from zoo.gguf.types import library
+from zoo.huggingface.config_reader import ConfigReader
+from zoo.huggingface.family import Family, get_family
+from zoo.huggingface.writing import effective
+from zoo.storage import atomic_write, open_checkpoint, quote
+from zoo.storage.checkpoint import read_config_file
+
+# what `weights` may be, and the type of llama.cpp
+WEIGHTS = {
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "q8_0": "Q8_0",
+    "q5_1": "Q5_1",
+    "q5_0": "Q5_0",
+    "q4_1": "Q4_1",
+    "q4_0": "Q4_0",
+}
+# fields of all architectures by their keys in `config.json`
+_NAMES = {
+    "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length",
+    "max_position_embeddings": "context_length",
+    "rms_norm_eps": "attention.layer_norm_rms_epsilon",
+    "rope_theta": "rope.freq_base",
+}
+
+
+def write_gguf(task: Any, path: Path, weights: str = "float16", name: str | None = None) -> None:
+    """Writes a causal language model and its tokenizer as one file.
+
+    Vectors stay in float32. Of weights in 4 or 5 bits, embeddings and output have 8, as those lose most. Low-rank
+    updates are merged. What is read back from the header must be the same model.
+
+    Args:
+        task: A `CausalLM` with a byte-level BPE tokenizer.
+        path: The file; an earlier one is replaced.
+        weights: "float32", "float16", "bfloat16", "q8_0", "q5_1", "q5_0", "q4_1" or "q4_0".
+        name: Name of the model in the file. Default: that of the file.
+
+    Raises:
+        ValueError: If an argument is out of range, or if llama.cpp has no architecture, key or tokenizer that says what
+            the model is; the message names it.
+
+    Example:
+
+    >>> write_gguf(model, Path("model.gguf"), "q8_0")
+    """
+    if weights not in WEIGHTS:
+        raise ValueError(f"weights must be one of {', '.join(map(repr, WEIGHTS))}, got {weights!r}.")
+    if type(task).__name__ != "CausalLM":
+        raise ValueError(f"A GGUF file holds a CausalLM, this is a {type(task).__name__}.")
+    with tempfile.TemporaryDirectory() as folder:
+        task.save_to_huggingface(Path(folder) / "model", dtype="float32")
+        with atomic_write(path) as file:
+            _write_folder(Path(folder) / "model", file, WEIGHTS[weights], name or path.stem)
+
+
+def _write_folder(folder: Path, path: Path, kind: str, name: str) -> None:
+    gguf = library()
+    values = read_config_file(folder)
+    if values["model_type"] not in WRITTEN_AS:
+        raise ValueError(
+            f"A GGUF file holds models of the families {', '.join(sorted(WRITTEN_AS))}, this one is "
+            f"{quote(values['model_type'])}."
+        )
+    written_as, architecture = WRITTEN_AS[values["model_type"]]
+    family = get_family(values["model_type"])
+    config = family.read(ConfigReader(values, (), str(folder)))
+    writer = gguf.GGUFWriter(str(path), written_as, use_temp_file=True)
+    writer.add_name(name)
+    writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
+    writer.add_file_type(gguf.LlamaFileType["ALL_F32" if kind == "F32" else f"MOSTLY_{kind}"])
+    for key, value in _fields(values, architecture):
+        add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
+        (writer.add_string if isinstance(value, str) else add)(f"{written_as}.{key}", value)
+    _add_tokenizer(writer, folder)
+    for stored, tensor in _tensors(folder, written_as, architecture, family, config):
+        _add_tensor(writer, stored, tensor, kind)
+    for stored, factors in _position_factors(values, config):
+        writer.add_tensor(stored, factors)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    back = family.read(ConfigReader(config_of(read_gguf(path)), (), str(path)))
+    ours, theirs = effective(config), effective(back)
+    lost = [f"{key}={ours[key]!r}" for key in ours if ours[key] != theirs[key]]
+    if lost:
+        raise ValueError(f"A GGUF file of the architecture {written_as!r} cannot express {', '.join(lost)}.")
+
+
+def _fields(values: dict[str, Any], architecture: Architecture) -> Iterator[tuple[str, Any]]:
+    """The fields of an architecture, without its name."""
+    for ours, theirs in {**_NAMES, **architecture.names}.items():
+        if values.get(ours) is not None:
+            yield theirs, values[ours]
+    heads = values.get("num_attention_heads", values.get("n_head"))
+    width = values.get("hidden_size", values.get("n_embd"))
+    head_dim = values.get("head_dim") or width // heads
+    yield "attention.value_length", head_dim
+    if "head_dim" not in values:
+        yield "attention.key_length", head_dim
+    yield "vocab_size", values["vocab_size"]
+    if "rope_theta" in values:
+        yield "rope.dimension_count", int(head_dim * values.get("partial_rotary_factor", 1.0))
+    scaling = values.get("rope_scaling") or {}
+    if scaling.get("rope_type") in ("linear", "yarn"):
+        yield "rope.scaling.type", scaling["rope_type"]
+        yield "rope.scaling.factor", float(scaling["factor"])
+    if scaling.get("rope_type") == "yarn":
+        yield "rope.scaling.original_context_length", scaling["original_max_position_embeddings"]
+
+
+def _position_factors(values: dict[str, Any], config: TransformerConfig) -> Iterator[tuple[str, np.ndarray]]:
+    """Tensors by which rotary positions are stretched."""
+    scaling = values.get("rope_scaling") or {}
+    if scaling.get("rope_type") == "llama3":
+        factors = llama3_factors(config.head_dim, values["rope_theta"], scaling["factor"])
+        yield "rope_freqs.weight", factors.astype("float32")
+    for name in ("long", "short"):
+        if f"{name}_factor" in scaling:
+            yield f"rope_factors_{name}.weight", np.array(scaling[f"{name}_factor"], "float32")
+
+
+def _add_tokenizer(writer: Any, folder: Path) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+    pre, tokens, types, merges = tokenizers.from_files(content)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(pre)
+    writer.add_token_list(tokens)
+    writer.add_token_types(types)
+    writer.add_token_merges(merges)
+    for role, name in tokenizers.ROLES.items():
+        token = settings.get(f"{role}_token")
+        if token is not None:
+            writer.add_uint32(f"tokenizer.ggml.{name}_token_id", tokens.index(token))
+    for flag in ("add_bos_token", "add_eos_token"):
+        if settings.get(flag) is not None:
+            writer.add_bool(f"tokenizer.ggml.{flag}", settings[flag])
+    if settings.get("chat_template"):
+        writer.add_chat_template(settings["chat_template"])
+
+
+def _tensors(
+    folder: Path, written_as: str, architecture: Architecture, family: Family, config: TransformerConfig
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The tensors by their names in the file, in float32 and the form of llama.cpp."""
+    names = hub_names(written_as, family, config)
+    heads = {
+        "attn_q": config.attention.num_heads,
+        "attn_k": config.attention.num_key_value_heads or config.attention.num_heads,
+    }
+    experts: dict[str, dict[int, np.ndarray]] = {}
+    with open_checkpoint(folder) as tensors:
+        for name in tensors.shapes:
+            place = names[family.plain_name(name)]
+            tensor = np.asarray(tensors.get(name), "float32")
+            if place.expert is not None:
+                found = experts.setdefault(place.stored, {})
+                found[place.expert] = tensor
+                if len(found) == config.feed_forward.num_experts:
+                    yield place.stored, np.stack([found[index] for index in range(len(found))])
+                    experts[place.stored] = {}
+                continue
+            stem = place.stem
+            if architecture.permuted and stem in heads:
+                tensor = neighbours_from_halves(tensor, heads[stem])
+            elif architecture.shifted_norms and stem.endswith("norm"):
+                tensor = tensor + 1
+            elif architecture.transposed and place.is_kernel and tensor.ndim == 2:
+                tensor = tensor.T
+            yield place.stored, np.ascontiguousarray(tensor)
+
+
+def _add_tensor(writer: Any, name: str, tensor: np.ndarray, kind: str) -> None:
+    gguf = library()
+    if tensor.ndim < 2 or kind == "F32":
+        writer.add_tensor(name, tensor)
+        return
+    if name in ("token_embd.weight", "output.weight") and kind.startswith(("Q4", "Q5")):
+        kind = "Q8_0"
+    chosen = gguf.GGMLQuantizationType[kind]
+    if tensor.shape[-1] % gguf.GGML_QUANT_SIZES[chosen][0]:
+        chosen = gguf.GGMLQuantizationType.F16  # as llama.cpp does with rows that are no whole blocks
+    writer.add_tensor(name, gguf.quants.quantize(tensor, chosen), raw_dtype=chosen)
