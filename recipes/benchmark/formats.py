@@ -115,9 +115,10 @@ def main(config: Config) -> list[dict[str, Any]]:
         ConfigError: If a format is not known, or there are too few texts.
     """
     check_output_file(config.output)
-    unknown = [name for name in config.formats if name not in zoo.export.FORMATS]
+    measured = (zoo.export.SAVED_MODEL, *zoo.export.RUNTIME_FORMATS)
+    unknown = [name for name in config.formats if name not in measured]
     if unknown:
-        raise ConfigError(f"formats must be among {', '.join(zoo.export.FORMATS)}, got {unknown}")
+        raise ConfigError(f"formats must be among {', '.join(measured)}, got {unknown}")
     lines = [line for line in Path(config.texts).read_text(encoding="utf-8").splitlines() if line.strip()]
     if len(lines) < max(_BATCH_SIZES):
         raise ConfigError(f"texts: {config.texts} must hold at least {max(_BATCH_SIZES)} texts, got {len(lines)}")
