@@ -45,8 +45,8 @@ class ExportConfig:
     )
     weights: str = setting(
         "float32",
-        "Type of the weights: float32, with onnx, litert and openvino also int8, with gguf float16, bfloat16, q8_0, q5_1, "
-        "q5_0, q4_1 and q4_0. Not for a SavedModel.",
+        "Type of the weights: float32, with onnx, litert and openvino also int8, with gguf float16, bfloat16, q8_0, "
+        "q5_1, q5_0, q4_1 and q4_0. Not for a SavedModel.",
         offers=("float32", "int8", "float16", "bfloat16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
     )
     strings: bool = setting(False, "Whether an export in the format onnx also takes strings.")
