@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from zoo.export.folder import export_folder
@@ -13,8 +14,7 @@ FILE, OLLAMA_FILE, CARD_FILE = "model.gguf", "Modelfile", "model_card.md"
 _CARD = """# {name}
 
 A causal language model of {parameters:,} weights, {weights}, for [llama.cpp](https://github.com/ggml-org/llama.cpp) and
-programs that are built on it. `{file}` holds the weights and the tokenizer{template}, and needs nothing else of this
-folder.
+programs that are built on it. `{file}` holds {parts}, and needs nothing else of this folder.
 
 | program | command |
 | --- | --- |
@@ -42,7 +42,8 @@ def write_gguf_folder(directory: str | os.PathLike[str], task: Any, weights: str
 
     >>> write_gguf_folder("exported", model, "q8_0")
     """
-    name = os.path.basename(os.path.abspath(directory))
+    *_, above, name = Path(os.path.abspath(directory)).parts
+    name = above if name.isdigit() else name  # servers keep versions of a model in folders of numbers
     with export_folder(directory, {}, format="gguf", weights=weights) as folder:
         write_gguf(task, folder / FILE, weights, name=name)
         # Ollama reads the chat template from the file
@@ -55,7 +56,9 @@ def write_gguf_folder(directory: str | os.PathLike[str], task: Any, weights: str
             file=FILE,
             ollama_file=OLLAMA_FILE,
             tag=name.lower(),
-            template=" and the chat template" if has_template else "",
+            parts="the weights, the tokenizer and the chat template"
+            if has_template
+            else "the weights and the tokenizer",
             length=task.backbone.config.max_length,
         )
         (folder / CARD_FILE).write_text(card, "utf-8")

@@ -117,6 +117,9 @@ def test_an_export_for_programs(tmp_path):
     assert "ollama create small -f Modelfile" in card and "llama-server -m model.gguf --ctx-size 24" in card
     back = zoo.CausalLM.from_preset(str(tmp_path / "Small" / "model.gguf"))
     assert back.chat_format == model.chat_format
+    model.export(tmp_path / "Small" / "1", format="gguf", weights="q8_0")  # a version
+    card = (tmp_path / "Small" / "1" / "model_card.md").read_text("utf-8")
+    assert card.startswith("# Small\n") and "ollama create small -f" in card
     model.export(tmp_path / "Small", format="gguf", weights="q8_0")  # replaced
     assert json.loads((tmp_path / "Small" / "signature.json").read_text())["weights"] == "q8_0"
 
