@@ -97,7 +97,7 @@ def _scaling(fields: Fields, head_dim: int, base: float) -> dict[str, Any] | Non
 
 
 def llama3_factors(dim: int, base: float, factor: float) -> np.ndarray:
-    """Returns by what the waves of a head are stretched (Llama 3.1).
+    """Returns by what the waves of a head are stretched (Llama 3.1), `(dim / 2,)`.
 
     Args:
         dim: Width of a head.

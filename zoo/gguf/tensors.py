@@ -23,7 +23,7 @@ from zoo.storage.checkpoint import CONFIG_FILE, read_config_file, register_weigh
 
 # A file of this name beside a config.json holds its weights: a link to the file that was named.
 WEIGHTS = "model.gguf"
-# what the configuration is made of, and what is twice in files of models whose output is the embedding
+# what the configuration is made of
 _NO_WEIGHTS = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
 
@@ -66,10 +66,7 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
         family = get_family(values.get("model_type"))
         config = family.read(ConfigReader(values, (), str(path)))
     places = places_of(header, family, config)
-    heads = {
-        "attn_q": config.attention.num_heads,
-        "attn_k": config.attention.num_key_value_heads or config.attention.num_heads,
-    }
+    heads = heads_of(config)
 
     def get(name: str) -> np.ndarray:
         place = places[name]
@@ -106,6 +103,7 @@ def places_of(header: GGUFHeader, family: Family, config: TransformerConfig) -> 
         shape = header.tensors[place.stored].shape
         if place.expert is not None and (len(shape) != 3 or shape[0] != experts):
             raise ValueError(f"{header.path}: {place.stored} must have {experts} matrices, got the shape {shape}.")
+    # files of GPT-2 have the embedding twice
     is_copy = {"output.weight"} if config.embedding.tie_output else set()
     unused = sorted(set(header.tensors) - {place.stored for place in places.values()} - _NO_WEIGHTS - is_copy)
     if unused:
@@ -138,6 +136,16 @@ def hub_names(architecture: str, family: Family, config: TransformerConfig) -> d
                 for expert in experts:
                     places[layer.name.format(index, expert) + ours] = Place(f"{found}.{leaf}", expert)
     return places
+
+
+def heads_of(config: TransformerConfig) -> dict[str, int]:
+    """Returns the number of heads of the linear maps whose features are turned, by their names in files.
+
+    Args:
+        config: The configuration.
+    """
+    attention = config.attention
+    return {"attn_q": attention.num_heads, "attn_k": attention.num_key_value_heads or attention.num_heads}
 
 
 def halves_from_neighbours(weights: np.ndarray, heads: int) -> np.ndarray:

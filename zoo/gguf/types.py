@@ -17,7 +17,7 @@ def library() -> ModuleType:
         import gguf
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            'GGUF files are read with the package gguf: pip install "keras-transformer-zoo[gguf]"', name="gguf"
+            'GGUF files need the package gguf: pip install "keras-transformer-zoo[gguf]"', name="gguf"
         ) from error
     return gguf
 

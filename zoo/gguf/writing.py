@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,11 +16,11 @@ from zoo.config import TransformerConfig
 from zoo.gguf.architectures import WRITTEN_AS, Architecture
 from zoo.gguf.config import config_of, llama3_factors
 from zoo.gguf.header import read_gguf
-from zoo.gguf.tensors import hub_names, neighbours_from_halves
+from zoo.gguf.tensors import heads_of, hub_names, neighbours_from_halves
 from zoo.gguf.types import library
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, get_family
-from zoo.huggingface.writing import effective
+from zoo.huggingface.writing import differences
 from zoo.storage import atomic_write, open_checkpoint, quote
 from zoo.storage.checkpoint import read_config_file
 
@@ -48,7 +49,7 @@ _NAMES = {
 }
 
 
-def write_gguf(task: Any, path: Path, weights: str = "float16", name: str | None = None) -> None:
+def write_gguf(task: Any, path: str | os.PathLike[str], weights: str = "float16", name: str | None = None) -> None:
     """Writes a causal language model and its tokenizer as one file.
 
     Vectors stay in float32. Of weights in 4 or 5 bits, embeddings and output have 8, as those lose most. Low-rank
@@ -66,12 +67,13 @@ def write_gguf(task: Any, path: Path, weights: str = "float16", name: str | None
 
     Example:
 
-    >>> write_gguf(model, Path("model.gguf"), "q8_0")
+    >>> write_gguf(model, "model.gguf", "q8_0")
     """
     if weights not in WEIGHTS:
         raise ValueError(f"weights must be one of {', '.join(map(repr, WEIGHTS))}, got {weights!r}.")
     if type(task).__name__ != "CausalLM":
         raise ValueError(f"A GGUF file holds a CausalLM, this is a {type(task).__name__}.")
+    path = Path(path)
     with tempfile.TemporaryDirectory() as folder:
         task.save_to_huggingface(Path(folder) / "model", dtype="float32")
         with atomic_write(path) as file:
@@ -106,10 +108,9 @@ def _write_folder(folder: Path, path: Path, kind: str, name: str) -> None:
     writer.write_tensors_to_file()
     writer.close()
     back = family.read(ConfigReader(config_of(read_gguf(path)), (), str(path)))
-    ours, theirs = effective(config), effective(back)
-    lost = [f"{key}={ours[key]!r}" for key in ours if ours[key] != theirs[key]]
+    lost = differences(back, config)
     if lost:
-        raise ValueError(f"A GGUF file of the architecture {written_as!r} cannot express {', '.join(lost)}.")
+        raise ValueError(f"A GGUF file of the architecture {written_as!r} cannot express {lost}.")
 
 
 def _fields(values: dict[str, Any], architecture: Architecture) -> Iterator[tuple[str, Any]]:
@@ -170,10 +171,7 @@ def _tensors(
 ) -> Iterator[tuple[str, np.ndarray]]:
     """The tensors by their names in the file, in float32 and the form of llama.cpp."""
     names = hub_names(written_as, family, config)
-    heads = {
-        "attn_q": config.attention.num_heads,
-        "attn_k": config.attention.num_key_value_heads or config.attention.num_heads,
-    }
+    heads = heads_of(config)
     experts: dict[str, dict[int, np.ndarray]] = {}
     with open_checkpoint(folder) as tensors:
         for name in tensors.shapes:

@@ -228,7 +228,7 @@ def express(
         config = dataclasses.replace(config, position=dataclasses.replace(config.position, layout=None))
         layers = with_half_split_pairs(layers, config)
         rows = table_rows(layers, family.table_of(config))
-    differing = _differences(read, config)
+    differing = differences(read, config)
     if differing:
         raise ValueError(f"it cannot express {differing}")
     reader.finish()
@@ -260,8 +260,13 @@ def _special_ids(task: Any) -> dict[str, int]:
     return {key: value for key, value in ids.items() if value is not None}
 
 
-def _differences(read: TransformerConfig, config: TransformerConfig) -> str:
-    """The choices in which two configurations differ and that change what a trained model computes."""
+def differences(read: TransformerConfig, config: TransformerConfig) -> str:
+    """Returns the choices in which two configurations differ and that change what a trained model computes.
+
+    Args:
+        read: What a file says.
+        config: What it should say, whose values are named; the result is empty if they agree.
+    """
     ours, theirs = effective(config), effective(read)
     return ", ".join(f"{key}={ours[key]!r}" for key in ours if ours[key] != theirs[key])
 

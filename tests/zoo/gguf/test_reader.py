@@ -129,9 +129,8 @@ def test_weights_of_few_bits(kind, tmp_path):
         assert len(expected.shape) == 1 or off > 0
 
 
-def test_what_is_refused(written, monkeypatch):
+def test_another_architecture_is_refused(written):
     _, path = written("llama")
-    monkeypatch.setitem(CASES, "llama", ("falcon", *CASES["llama"][1:]))
+    path.write_bytes(path.read_bytes().replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0xlama", 1))
     with pytest.raises(ValueError, match=r"llama.gguf: general.architecture must be one of .*, got 'xlama'"):
-        path.write_bytes(path.read_bytes().replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0xlama", 1))
         zoo.Backbone.from_preset(str(path))
