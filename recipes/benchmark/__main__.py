@@ -12,6 +12,7 @@ BENCHMARKS = {
     "recurrent_step": "a training step of recurrent models compared with the same models made of keras.layers.GRU",
     "start": "time from the first call of fit or generate to two steps or a token, compared with KerasHub",
     "tracing": "first steps and first answers of deep models, with layers traced once and each by itself",
+    "ablations": "real models without each mechanism that exists for speed: first step, step, memory",
     "command": "seconds of the help and of the lists of the command zoo",
     "memory": "peak of memory of training, compared with KerasHub, and of reading long texts through a window",
     "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",

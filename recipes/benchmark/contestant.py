@@ -47,7 +47,7 @@ class Contestant:
 
     Args:
         library: A module of `recipes.benchmark.libraries`.
-        work: The work.
+        work: The work; None if the module's `make` takes none.
         mode: Arguments of the module's `make`.
         python: The interpreter that has the library.
 
@@ -60,9 +60,9 @@ class Contestant:
     ...     ours.turn(calls=3).seconds
     """
 
-    def __init__(self, library: str, work: Work, mode: Mapping[str, Any], python: str = sys.executable) -> None:
+    def __init__(self, library: str, work: Work | None, mode: Mapping[str, Any], python: str = sys.executable) -> None:
         self.name = f"{library} {dict(mode) or ''}".strip()
-        spec = json.dumps({"library": library, "work": dataclasses.asdict(work), "mode": dict(mode)})
+        spec = json.dumps({"library": library, "work": work and dataclasses.asdict(work), "mode": dict(mode)})
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": os.pathsep.join(sys.path)}
         if python != sys.executable:
             # its own packages, and this one
@@ -113,7 +113,8 @@ def main(spec: str) -> None:
     """
     given = json.loads(spec)
     module = importlib.import_module(f"recipes.benchmark.libraries.{given['library']}")
-    step = module.make(Work(**given["work"]), **given["mode"])
+    works = [Work(**given["work"])] if given["work"] else []
+    step = module.make(*works, **given["mode"])
     for line in sys.stdin:
         calls = int(line)
         started, used = time.perf_counter(), time.process_time()
