@@ -8,10 +8,13 @@ from recipes.command.lazy_imports import LazyImports
 LAZY = (
     "keras",
     "layers",
+    "pooch",
     "recipes.common.batching",
     "recipes.serving.app",
     "recipes.serving.http_server",
     "recipes.serving.tensorflow_grpc",
+    "requests",
+    "sacrebleu",
     "sacremoses",
     "tensorflow",
     "zoo",

@@ -86,6 +86,11 @@ def _with_choices(argument: Any, names: Callable[[], dict[str, Any]]) -> None:
     """Lets an argument be one of some names, which are looked for when they are needed."""
 
     def known(name: str) -> str:
+        if name == "benchmark" and name not in names() and names is recipes:
+            raise argparse.ArgumentTypeError(
+                "the benchmarks are no part of the installed package; in a checkout of the repository it is "
+                "`python -m recipes.benchmark`"
+            )
         if name not in names():
             similar = difflib.get_close_matches(name, names(), n=1)
             hint = f", did you mean {similar[0]!r}?" if similar else ";"

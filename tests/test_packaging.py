@@ -246,14 +246,30 @@ def test_run_names_its_own_command(tmp_path):
     assert result.returncode == 2 and "'transate', did you mean 'translate'? known: answer, apply, " in result.stderr
 
 
+def test_the_benchmarks_are_of_a_checkout(tmp_path):
+    """The wheel has none; `.ci/package` installs it."""
+    from setuptools import find_packages
+
+    found = SETUP["options.packages.find"]
+    include, exclude = (found[name].split("\n")[1:] for name in ("include", "exclude"))
+    packages = find_packages(ROOT, include=include, exclude=exclude)
+    assert "recipes.command" in packages
+    assert not [name for name in packages if name.startswith("recipes.benchmark")]
+    code = "import sys, recipes.command.lists as lists\nnames = lists.recipes()\ndel names['benchmark']\n"
+    code += "lists.recipes = lambda: names\nsys.argv = ['zoo', 'run', 'benchmark', 'start']\n"
+    result = run(folder=tmp_path, code=code + "from recipes.__main__ import main\nmain()")
+    assert result.returncode == 2
+    assert "the benchmarks are no part of the installed package" in result.stderr
+
+
 WITHOUT = "import sys; sys.modules.update(dict.fromkeys({modules}))\n"
 
 
 def test_without_the_extra_of_recipes(tmp_path):
     """The command lists and copies; a recipe says in one line what it lacks, and how to get it."""
-    blocked = WITHOUT.format(modules=["babel", "sacrebleu"])
+    blocked = WITHOUT.format(modules=["pooch", "sacrebleu"])
     command = blocked + "sys.argv = ['zoo'] + sys.argv[1:]\nfrom recipes.__main__ import main\nmain()"
-    said = 'A recipe needs babel, sacrebleu, of the extra recipes: pip install "keras-transformer-zoo[recipes]"'
+    said = 'A recipe needs pooch, sacrebleu, of the extra recipes: pip install "keras-transformer-zoo[recipes]"'
     result = run("run", "translate", folder=tmp_path, code=command)
     assert (result.returncode, result.stderr) == (2, f"zoo: error: {said}\n")
     assert "translate" in output_of("recipes", folder=tmp_path, code=command)

@@ -13,7 +13,7 @@ BENCHMARKS = {
     "start": "time from the first call of fit or generate to two steps or a token, compared with KerasHub",
     "tracing": "first steps and first answers of deep models, with layers traced once and each by itself",
     "ablations": "real models without each mechanism that exists for speed: first step, step, memory",
-    "command": "seconds of the help and of the lists of the command zoo",
+    "command": "seconds of the help and of the lists of the command zoo, imports of recipes, size of their extra",
     "memory": "peak of memory of training, compared with KerasHub, and of reading long texts through a window",
     "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",
     "prompt_lookup": "generation that proposes what stood in the text before, compared with one token at a time",

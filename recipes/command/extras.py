@@ -8,7 +8,7 @@ from types import ModuleType
 # modules of the packages that each extra installs; without argcomplete, shells complete nothing, and all else works
 EXTRAS: dict[str, Sequence[str]] = {
     "recipes": (
-        *("babel", "filelock", "jsonargparse", "markdown_it", "matplotlib", "pooch", "requests"),
+        *("filelock", "jsonargparse", "markdown_it", "matplotlib", "pooch", "requests"),
         *("nltk", "rouge_score", "sacrebleu", "sacremoses", "scipy", "sklearn", "tensorboard"),
     ),
     "serve": ("msgpack", "prometheus_client", "starlette", "tensorflow_serving", "uvicorn"),

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import huggingface_hub
-from markdown_it import MarkdownIt
 
 import zoo
 from recipes.common.inspection_page import PAGE
@@ -219,6 +218,8 @@ def _rows(label: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> st
 
 def _model_card(text: str) -> str:
     """The text of a model card as HTML, without what the report shows itself; tags in it are text, images are links."""
+    from markdown_it import MarkdownIt
+
     markdown = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
     kept, is_own = [], False
     tokens = markdown.parse(huggingface_hub.ModelCard(text).text)

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import json
 import unicodedata
-
-import babel.core
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import zoo
+
+
+@cache
+def cldr() -> dict[str, Any]:
+    """Returns what recipes need of the Unicode CLDR: `languages`, codes of two letters by others, and `locales`.
+
+    A locale has names of months and days, and patterns of dates. `tests/reference/cldr.py` made the file.
+    """
+    return json.loads(Path(__file__).with_name("cldr.json").read_text(encoding="utf-8"))
 
 
 def language_code(language: str | None) -> str | None:
@@ -25,7 +36,7 @@ def language_code(language: str | None) -> str | None:
         return None
     code = language.lower().replace("_", "-").split("-")[0]
     # those of three letters that have one of two
-    return babel.core.get_global("language_aliases").get(code, code)
+    return cldr()["languages"].get(code, code)
 
 
 def folded_words(text: str) -> list[str]:

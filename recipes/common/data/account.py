@@ -64,8 +64,8 @@ class DataAccount:
         if before != found:
             raise RunFolderError(
                 f"data.{part}: the rows are not those that the run in {str(self._folder)!r} has read before, though no "
-                "file has changed: another version of this library, or of Babel, reads or generates them in another "
-                "way. Go on with that version, or name another run folder"
+                "file has changed: another version of this library reads or generates them in another way. Go on with "
+                "that version, or name another run folder"
             )
         self.save()
 

@@ -1,7 +1,7 @@
 """The built-in data set: dates as people write them in English, German and French, and the same dates in ISO 8601.
 
-The ways of writing come from the Unicode CLDR through Babel: for each locale the full, long, medium and short format
-and the formats of a few skeletons, as they are, in lower and in upper case.
+The ways of writing come from the Unicode CLDR (`cldr.json`, made by `tests/reference/cldr.py`): for each locale the
+full, long, medium and short format and the formats of a few skeletons, as they are, in lower and in upper case.
 
 Every text has exactly one meaning. Two rules see to that: a format with a year of two digits is left out ("04.05.99"
 may be 1999 or 2099), and so is one that has a numeric month before the day, which American English has ("4/5/1999" may
@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import re
 from functools import cache
 
-import babel
-import babel.dates
 import numpy as np
 
 from recipes.common.data.data_sets import Splits, TextPair
+from recipes.common.words import cldr
 
-LOCALES = ("en", "en_GB", "de", "fr")
-FORMATS = ("full", "long", "medium", "short")
-SKELETONS = ("yMd", "yMEd", "yMMMd", "yMMMEd")
+# a run of letters of one kind is a field; text in quotes stands for itself, two quotes for one
+_FIELD = re.compile("'([^']*)'|E{4}|E|d+|M+|y+")
 CASES = (str, str.lower, str.upper)
 
 
@@ -42,8 +41,7 @@ def generate(
         train: Number of training pairs; all texts differ, dates may occur in several writings.
         validation: Number of validation pairs, each of another date.
         test: Number of test pairs, each of another date.
-        seed: Decides about the split, the dates and the writings. The same seed gives the same pairs, as long as
-            Babel's version is the same.
+        seed: Decides about the split, the dates and the writings. The same seed gives the same pairs.
         first_year: First year, at least 1000, so that every year has four digits.
         last_year: Last year, at most 9999.
 
@@ -130,19 +128,16 @@ def languages_of(text: str, iso: str) -> set[str]:
         written = _format(date, locale, pattern)
         if any(CASES[case](written) == text for _, _, case in styles):
             locales.add(locale)
-    return {_locale(locale).get_language_name("en") for locale in locales}
+    return {cldr()["locales"][locale]["language"] for locale in locales}
 
 
 @cache
 def writing_styles() -> list[tuple[str, str, int]]:
     """Returns all styles: a locale, a CLDR pattern and the index of a case variant in `CASES`."""
     styles = []
-    for name in LOCALES:
-        locale = babel.Locale.parse(name)
-        patterns = [locale.date_formats[length].pattern for length in FORMATS]
-        patterns += [locale.datetime_skeletons[skeleton].pattern for skeleton in SKELETONS]
+    for name, locale in cldr()["locales"].items():
         # Numbers without letters have no case; a style that changes nothing would only make such texts more frequent.
-        for pattern in dict.fromkeys(patterns):
+        for pattern in locale["patterns"]:
             if _has_one_meaning(pattern):
                 has_letters = "E" in pattern or "MMM" in pattern
                 styles += [(name, pattern, case) for case in range(len(CASES) if has_letters else 1)]
@@ -162,12 +157,21 @@ def _write(date: datetime.date, style: int) -> str:
 
 
 def _format(date: datetime.date, locale: str, pattern: str) -> str:
-    # what `babel.dates.format_date` does, without looking up locale and pattern by their names each time
-    return _pattern(pattern).apply(date, _locale(locale))
+    """The date by a pattern of CLDR (Unicode Technical Standard 35, part 4, date field symbols)."""
+    names = cldr()["locales"][locale]
 
+    def written(field: re.Match) -> str:
+        letters = field[0]
+        if letters[0] == "'":
+            return field[1] or "'"
+        if letters[0] == "E":
+            return names[letters][date.weekday()]
+        if letters in ("MMM", "MMMM"):
+            return names[letters][date.month - 1]
+        number = {"d": date.day, "M": date.month, "y": date.year}[letters[0]]
+        return f"{number:0{len(letters)}d}"
 
-_locale = cache(babel.Locale.parse)
-_pattern = cache(babel.dates.parse_pattern)
+    return _FIELD.sub(written, pattern)
 
 
 def _pair(ordinal: int, generator: np.random.Generator, origin: str) -> TextPair:

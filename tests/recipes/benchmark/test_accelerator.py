@@ -324,7 +324,7 @@ class Blocked:
     def find_spec(self, name, *rest):
         if name.split(".")[0] in (
             *("tensorflow", "tensorflow_text", "keras_hub", "keras_nlp", "matplotlib"),
-            *("jsonargparse", "babel", "pooch", "nltk", "sacremoses", "rouge_score"),
+            *("jsonargparse", "pooch", "nltk", "sacremoses", "rouge_score"),
         ):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 

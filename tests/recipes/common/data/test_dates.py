@@ -2,9 +2,13 @@ import calendar
 import datetime
 import re
 
+import babel
+import babel.core
+import babel.dates
 import pytest
 
 from recipes.common.data import dates
+from recipes.common.words import cldr
 
 
 def test_no_text_has_two_meanings():
@@ -44,6 +48,16 @@ def test_writings_that_people_use():
     # American order and years of two digits are ambiguous.
     assert not {"3/5/2003", "03/05/2003", "3/5/03", "05.03.03", "05/03/03"} & set(texts)
     assert len(texts) == len(set(texts))
+
+
+def test_writings_and_codes_are_those_of_babel():
+    days = [datetime.date(2000, 1, 1) + datetime.timedelta(number) for number in range(0, 800, 3)]
+    for locale, pattern in {style[:2] for style in dates.writing_styles()}:
+        expected = [babel.dates.format_date(day, pattern, locale) for day in days]
+        assert [dates._format(day, locale, pattern) for day in days] == expected, (locale, pattern)
+    # a later version of the CLDR may know more
+    aliases = babel.core.get_global("language_aliases")
+    assert cldr()["languages"].items() <= aliases.items()
 
 
 def test_every_pair_is_right():
