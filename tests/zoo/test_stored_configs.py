@@ -1,0 +1,90 @@
+"""Configurations of saved files: written as they were, and read. See tests/reference/configs.py."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import keras
+import pytest
+
+import zoo
+
+_FILE = Path(__file__).parents[1] / "reference" / "configs.py"
+_specification = importlib.util.spec_from_file_location("reference_configs", _FILE)
+configs = importlib.util.module_from_spec(_specification)
+_specification.loader.exec_module(configs)
+
+STORED = json.loads(configs.FILE.read_text(encoding="utf-8"))
+STORED_MODELS = json.loads(configs.MODELS_FILE.read_text(encoding="utf-8"))
+# Their configurations are those of a whole model or of its text side, and have tests of their own.
+WHOLE = (zoo.Backbone, zoo.tasks.Task, zoo.preprocessing.Preprocessor, zoo.tokenizers.Tokenizer)
+OTHERS = {"SavedPreprocessor", "ReplyLikelihoods"}
+
+
+def required(stored):
+    """A stored object without what Keras writes of a layer that has no `get_config`, which are defaults."""
+    config = {
+        name: value for name, value in stored["config"].items() if name not in ("activity_regularizer", "autocast")
+    }
+    return {**stored, "config": config}
+
+
+@pytest.mark.parametrize("name", configs.CASES)
+def test_written_as_before(name):
+    assert required(configs.stored(configs.made(name))) == required(STORED[name])
+
+
+@pytest.mark.parametrize("name", configs.CASES)
+def test_stored_object_loads(name):
+    loaded = keras.saving.deserialize_keras_object(STORED[name])
+    assert type(loaded) is type(configs.made(name))
+    assert required(configs.stored(loaded)) == required(STORED[name])
+
+
+def test_every_class_has_a_case():
+    known = {f"keras_transformer_zoo>{name.split()[0]}" for name in configs.CASES}
+    for name, found in keras.saving.get_custom_objects().items():
+        package, _, short = name.partition(">")
+        if package != "keras_transformer_zoo" or not isinstance(found, type) or short in OTHERS:
+            continue
+        if found.__module__.partition(".")[0] not in ("layers", "zoo"):  # of another test
+            continue
+        if issubclass(found, (*WHOLE, keras.optimizers.Optimizer)):
+            continue
+        assert name in known, name
+
+
+@pytest.mark.parametrize("name", configs.MODELS)
+def test_model_is_built_as_before(name):
+    config, layers = STORED_MODELS[name]
+    loaded = zoo.config.config_from_dict(config)
+    assert loaded == configs.MODELS[name]()
+    assert json.loads(loaded.to_json()) == config
+    assert list(map(required, configs.parts(loaded))) == list(map(required, layers))
+
+
+# class, an attribute that is changed after construction, its argument
+CHANGED = [
+    ("ClassificationHead", "dropout", "dropout"),
+    ("DynamicTanh", "initial_alpha", "alpha"),
+    ("FeedForward", "dropout", "dropout"),
+    ("FeedForward", "gate_limit", "gate_limit"),
+    ("LayerNorm", "epsilon", "epsilon"),
+    ("LowRankUpdate", "alpha", "alpha"),
+    ("LowRankUpdate", "dropout", "dropout"),
+    ("MixtureOfExperts", "dropout", "dropout"),
+    ("MultiHeadAttention", "dropout_rate", "dropout"),
+    ("MultiHeadAttention", "scale", "scale"),
+    ("RotaryEmbedding", "base", "base"),
+    ("Router", "load_balance_weight", "load_balance_weight"),
+    ("TransformerBlock", "drop_path", "drop_path"),
+    ("TransformerBlock", "dropout_rate", "dropout"),
+    ("TransformerBlock", "branch_scale", "branch_scale"),
+]
+
+
+@pytest.mark.parametrize(("name", "attribute", "argument"), CHANGED)
+def test_changed_attribute_is_written(name, attribute, argument):
+    changed = configs.made(name)
+    setattr(changed, attribute, 0.625)
+    assert changed.get_config() == {**configs.made(name).get_config(), argument: 0.625}
