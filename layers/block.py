@@ -6,8 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.abilities import accepts_argument, arguments_for, mask_argument
 from layers.attention.masks import AttentionMask, both
+from layers.call_arguments import accepts_argument, arguments_for, mask_argument
 from layers.dropout import Dropout
 from layers.errors import describe
 from layers.norm_makers import NormMaker

@@ -5,8 +5,8 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
-from layers.devices import computes_at_once
-from layers.keras_internals import finds_shapes
+from layers.devices import is_eager
+from layers.keras_internals import is_inferring_shapes
 
 _ACTIVE: ContextVar["Capture | None"] = ContextVar("capture", default=None)
 
@@ -65,7 +65,7 @@ class Capture:
         if self._is_open:
             raise RuntimeError("A capture is open already: open another Capture within it.")
         self._found, self._changed = {}, set()
-        self._began_at_once = computes_at_once()
+        self._began_at_once = is_eager()
         self._token = _ACTIVE.set(self)
         self._is_open = True
         return self
@@ -102,12 +102,12 @@ class Capture:
 
     def pass_by(self, name: str, tensor: Any, may_change: bool = True) -> Any:
         """Keeps the tensor of a point, and returns the tensor that the model continues with."""
-        if finds_shapes():  # of a model that is built at its first call, which then passes again
+        if is_inferring_shapes():  # of a model that is built at its first call, which then passes again
             return tensor
         if name in self._changes:
             if not may_change:
                 raise ValueError(f"changes must name points that may be changed, got {name!r}.")
-            if self._began_at_once and not computes_at_once():
+            if self._began_at_once and not is_eager():
                 raise ValueError(
                     f"changes must not be compiled into a function, which would keep them, got {name!r} in a function "
                     "that is compiled within the capture: call the model itself, or open the capture in the function."

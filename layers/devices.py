@@ -75,7 +75,7 @@ def has_onednn() -> bool:
     return _pywrap_util_port.IsMklEnabled()
 
 
-def computed_at_once() -> contextlib.AbstractContextManager[Any]:
+def eager_computation() -> contextlib.AbstractContextManager[Any]:
     """Returns a context in which operations on arrays are computed at once, also while a function is compiled."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -88,7 +88,7 @@ def computed_at_once() -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext()
 
 
-def computes_at_once() -> bool:
+def is_eager() -> bool:
     """Returns whether numbers are computed at once, as far as the backend can tell, and not a function compiled."""
     if keras.backend.backend() != "tensorflow":
         return True

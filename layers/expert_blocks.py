@@ -9,7 +9,7 @@ from layers.attention.slices import larger
 
 
 @dataclasses.dataclass(frozen=True)
-class Places:
+class AssignmentRows:
     """The rows of assignments of tokens to experts, in blocks of equal size.
 
     Args:
@@ -31,7 +31,7 @@ class Places:
         return self.slots < self.num_blocks * self.block_size
 
 
-def place_within_capacity(assignments: Any, capacity: Any) -> Places:
+def assign_within_capacity(assignments: Any, capacity: Any) -> AssignmentRows:
     """Returns places with one block per expert, filled with assignments in their order until it is full.
 
     Args:
@@ -42,10 +42,10 @@ def place_within_capacity(assignments: Any, capacity: Any) -> Places:
     positions, _ = _order_within_experts(assignments)
     slots = ops.arange(num_experts, dtype="int32") * capacity + positions
     kept = assignments * ops.cast(positions < capacity, "int32")
-    return Places(_select_slots(slots, kept, num_experts * capacity), None, num_experts, capacity)
+    return AssignmentRows(_select_slots(slots, kept, num_experts * capacity), None, num_experts, capacity)
 
 
-def place_in_blocks(assignments: Any) -> Places:
+def assign_in_blocks(assignments: Any) -> AssignmentRows:
     """Returns places with as many blocks per expert as its assignments need. Its last block may have free rows.
 
     A block has as many rows as the mean load, rounded up. There are then fewer than `2 * num_experts` blocks for any
@@ -67,10 +67,10 @@ def place_in_blocks(assignments: Any) -> Places:
     slots = (ends - blocks_per_expert) * block_size + positions
     experts = ops.sum(ops.expand_dims(ops.arange(num_blocks), 1) >= ends, axis=1)
     experts = ops.minimum(experts, num_experts - 1)
-    return Places(_select_slots(slots, assignments, num_blocks * block_size), experts, num_blocks, block_size)
+    return AssignmentRows(_select_slots(slots, assignments, num_blocks * block_size), experts, num_blocks, block_size)
 
 
-def gather_blocks(tokens: Any, places: Places) -> Any:
+def gather_blocks(tokens: Any, places: AssignmentRows) -> Any:
     """Returns the tokens copied to their rows. Free rows hold any token, which is not used.
 
     Args:

@@ -156,7 +156,7 @@ def uncast_values(variables: Sequence[keras.Variable]) -> list[Any]:
         return [keras.ops.convert_to_tensor(variable.value) for variable in variables]
 
 
-def finds_shapes() -> bool:
+def is_inferring_shapes() -> bool:
     """Returns whether Keras runs a call to find shapes alone, as it does to build a layer or a functional model."""
     return global_state.get_global_attribute("symbolic_scope") is not None
 

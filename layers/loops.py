@@ -12,7 +12,7 @@ def replace_block(blocks: Any, index: Any, block: Any) -> Any:
     return ops.scatter_update(blocks, ops.reshape(index, (1, 1)), ops.expand_dims(block, 0))
 
 
-def after(index: Any, result: Any) -> Any:
+def next_index(index: Any, result: Any) -> Any:
     """Returns `index + 1`; with TensorFlow it is known only once `result` is.
 
     TensorFlow runs up to ten iterations of a loop at the same time, each with its own memory. A counter that waits for

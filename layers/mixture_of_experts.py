@@ -10,7 +10,7 @@ from layers.activations import GatedActivation, get_activation
 from layers.dense import Dense
 from layers.devices import batch_parts
 from layers.dropout import Dropout
-from layers.expert_blocks import combine, gather_blocks, place_in_blocks, place_within_capacity
+from layers.expert_blocks import assign_in_blocks, assign_within_capacity, combine, gather_blocks
 from layers.feed_forward import FeedForward, require_gate
 from layers.initializers import separate
 from layers.roles import COLUMNS, ROWS, WHOLE, Role
@@ -243,7 +243,7 @@ class MixtureOfExperts(keras.layers.Layer):
         weights, assignments = self.router(tokens, padding_mask=token_mask, training=training)
         parts = batch_parts(ops.shape(inputs)[0])
         if training and self.capacity_factor is not None:
-            places = place_within_capacity(assignments, self._capacity(ops.shape(tokens)[0]))
+            places = assign_within_capacity(assignments, self._capacity(ops.shape(tokens)[0]))
             self._count_dropped(assignments, places.has_slot)
             outputs = self._apply_experts(gather_blocks(tokens, places), None, training)
             outputs = combine(outputs, places.slots, weights)  # (tokens, dim)
@@ -332,7 +332,7 @@ class MixtureOfExperts(keras.layers.Layer):
 def _in_blocks(part: tuple[Any, Any]) -> tuple[Any, Any, Any]:
     """From `(tokens, assignments)` to the blocks of tokens, the expert of each block, and the slots of assignments."""
     tokens, assignments = part
-    places = place_in_blocks(assignments)
+    places = assign_in_blocks(assignments)
     return gather_blocks(tokens, places), places.experts, places.slots
 
 

@@ -19,12 +19,12 @@ from layers.keras_internals import (
     clip_gradients,
     compiled_loss,
     copy_exclusions,
-    finds_shapes,
     function_of,
     has_value,
     index_of,
     initialize,
     is_evaluated_by_fit,
+    is_inferring_shapes,
     mask_of,
     model_strategy,
     moments_of,
@@ -143,19 +143,19 @@ def test_values_in_the_type_of_their_variables():
     assert [keras.backend.standardize_dtype(value.dtype) for value in found] == ["bfloat16", "float32"]
 
 
-@needs(finds_shapes)
+@needs(is_inferring_shapes)
 def test_calls_that_find_shapes():
     found = []
 
     class Layer(keras.layers.Layer):
         def call(self, inputs):
-            found.append(finds_shapes())
+            found.append(is_inferring_shapes())
             return inputs
 
     layer = Layer()
     layer(keras.Input((2,)))
     layer(np.zeros((1, 2), "float32"))
-    assert found == [True, False] and not finds_shapes()
+    assert found == [True, False] and not is_inferring_shapes()
 
 
 @needs(new_variables, stateless_scope, has_value, initialize, overwrite)

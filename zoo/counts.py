@@ -187,7 +187,7 @@ def count_of(loss: Any, x: Any, y: Any, sample_weight: Any) -> Any:
 
 
 @contextlib.contextmanager
-def counting(count: Any) -> Iterator[None]:
+def counting_batch(count: Any) -> Iterator[None]:
     """A context for a step on a batch.
 
     Args:
@@ -200,7 +200,7 @@ def counting(count: Any) -> Iterator[None]:
         _COUNT.reset(before)
 
 
-def count_now() -> Any:
+def current_count() -> Any:
     """Returns what the batch of the present step counts; None outside of a step."""
     return _COUNT.get()
 
@@ -286,5 +286,5 @@ class LossMean(CountedMean):
     """The mean of the loss over all data, in place of the mean of Keras, in which a batch weighs as its rows."""
 
     def update_state(self, value: Any, sample_weight: Any = 1.0) -> None:
-        count = count_now()
+        count = current_count()
         super().update_state(value, sample_weight if count is None else count)

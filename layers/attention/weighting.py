@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from layers.attention.kernels.plain import grouped_matmul, penalty, to_float32
-from layers.devices import computed_at_once
+from layers.devices import eager_computation
 from layers.roles import WHOLE
 
 
@@ -131,7 +131,7 @@ def check_weighting(weighting: AttentionWeighting, num_heads: int, keeps_order: 
         # of another shape: neither equal nor to be compared
         return np.where(visible, result, 0) if result.shape == scores.shape else np.full(scores.shape, np.inf)
 
-    with computed_at_once():
+    with eager_computation():
         expected = weights(scores, visible)
         hidden = [(0, 0)] * 3 + [(2, 4)]
         cases = {

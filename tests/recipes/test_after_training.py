@@ -129,7 +129,7 @@ def test_a_model_is_saved_before_anything_that_can_fail(tmp_path, monkeypatch):
             events.append(directory)
 
     monkeypatch.setattr(zoo.inspect, "plot_curves", plot_curves)
-    monkeypatch.setattr(zoo.distribution, "leave", lambda model: True)
+    monkeypatch.setattr(zoo.distribution, "move_to_one_device", lambda model: True)
     monkeypatch.setattr(zoo.storage, "average_weights", lambda paths, model: events.append("average"))
 
     def draw(name, plot, *arguments, **options):

@@ -17,7 +17,7 @@ from layers.capture import is_capturing
 from layers.dense import Dense
 from layers.devices import num_replicas
 from layers.fusion import forms_of_graph
-from layers.keras_internals import finds_shapes, mask_of, stateless_scope, sublayers, uncast_values
+from layers.keras_internals import is_inferring_shapes, mask_of, stateless_scope, sublayers, uncast_values
 
 # Functions that are kept: of two structures, for the prompt and the step of some lengths.
 _MOST_FUNCTIONS = 64
@@ -109,7 +109,7 @@ class _Values(keras.StatelessScope):
 def _builds_program(tensors: list[Any]) -> bool:
     """Whether a program is being built, of which the call of a layer can be a function."""
     backend = keras.backend.backend()
-    if backend not in ("tensorflow", "jax") or is_capturing() or finds_shapes():
+    if backend not in ("tensorflow", "jax") or is_capturing() or is_inferring_shapes():
         return False
     if any(mask_of(tensor) is not None for tensor in tensors):
         return False  # masks of Keras go with tensors, and not through functions

@@ -4,11 +4,11 @@
 * JAX: `use("data")`, `use("model")` or `use({"data": 4, "model": 2})`, the devices of any number of processes.
 """
 
-from zoo.distribution.alone import alone, leave
 from zoo.distribution.choice import check, chosen, scope, use
 from zoo.distribution.layouts import ModelLayouts, laid_out, partitions_of, roles_of
 from zoo.distribution.model import DistributedModel
-from zoo.distribution.processes import end, initialize, lost_others
+from zoo.distribution.one_device import move_to_one_device, on_one_device
+from zoo.distribution.processes import end_process, initialize, is_lost_process
 from zoo.storage.processes import (
     first_process_first,
     is_first_process,
@@ -23,15 +23,15 @@ __all__ = [
     "DistributedModel",
     "ModelLayouts",
     "check",
-    "alone",
+    "on_one_device",
     "chosen",
-    "end",
+    "end_process",
     "first_process_first",
     "initialize",
     "is_first_process",
     "laid_out",
-    "leave",
-    "lost_others",
+    "move_to_one_device",
+    "is_lost_process",
     "num_processes",
     "partitions_of",
     "process_id",

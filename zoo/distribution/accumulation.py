@@ -8,7 +8,7 @@ from typing import Any
 from keras import ops
 
 from layers.keras_internals import are_overwritten, batches_seen, clip_gradients, replace_clip_gradients
-from zoo.counts import count_now
+from zoo.counts import current_count
 
 # what the average of Keras over the batches of an update is multiplied with
 _FACTOR: ContextVar[Any] = ContextVar("_FACTOR", default=None)
@@ -36,7 +36,7 @@ def weigh_accumulated(optimizer: Any) -> None:
 
 # Keras's LossScaleOptimizer passes the variables by name
 def _apply(optimizer: Any, gradients: Sequence[Any], trainable_variables: Iterable[Any] | None = None) -> None:
-    steps, count = optimizer.gradient_accumulation_steps, count_now()
+    steps, count = optimizer.gradient_accumulation_steps, current_count()
     count = ops.ones((), "float32") if count is None else count
     total = ops.convert_to_tensor(optimizer.accumulated_count) + count
     is_update = (batches_seen(optimizer) + 1) % steps == 0

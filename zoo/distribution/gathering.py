@@ -8,7 +8,7 @@ import keras
 from zoo.distribution.layouts import DATA, ModelLayouts
 
 
-def gathered(variables: Sequence[keras.Variable], values: Sequence[Any]) -> list[Any]:
+def gather_values(variables: Sequence[keras.Variable], values: Sequence[Any]) -> list[Any]:
     """Returns values of variables, of which a device has the parts that others along the axis "data" have, too.
 
     What the axis "model" divides stays divided. The gradients by the given values come in parts again: each device
@@ -26,11 +26,11 @@ def gathered(variables: Sequence[keras.Variable], values: Sequence[Any]) -> list
     ]
 
 
-def divided(variables: Sequence[keras.Variable], values: Sequence[Any]) -> list[Any]:
+def divide_values(variables: Sequence[keras.Variable], values: Sequence[Any]) -> list[Any]:
     """Returns values of which each device has its part alone.
 
     Args:
-        variables, values: As for `gathered`.
+        variables, values: As for `gather_values`.
     """
     return [_to(value, _layout(variable), _layout(variable)) for variable, value in _pairs(variables, values)]
 

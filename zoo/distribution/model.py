@@ -10,19 +10,19 @@ from keras import ops
 
 from layers.devices import num_replicas
 from layers.keras_internals import ModelHooks, is_evaluated_by_fit, model_strategy, replace_loss_mean
-from zoo.counts import LossMean, count_of, counting, weights_for, weights_of_tokens
+from zoo.counts import LossMean, count_of, counting_batch, weights_for, weights_of_tokens
 from zoo.distribution.accumulation import weigh_accumulated
-from zoo.distribution.alone import predicting
 from zoo.distribution.checks import require_distributable
 from zoo.distribution.data import distributed_batch, distributed_data
-from zoo.distribution.gathering import divided, gathered
+from zoo.distribution.gathering import divide_values, gather_values
 from zoo.distribution.layouts import ModelLayouts
+from zoo.distribution.one_device import predicts_on_one_device
 from zoo.distribution.replicas import add_gradients_first, first_replica, mean_over_replicas, scope_of
 from zoo.distribution.sparse_gradients import sum_repeated_rows
 from zoo.storage.processes import num_processes, whole_value
 
 
-def run_as_written(step: Callable[..., Any]) -> Callable[..., Any]:
+def without_autograph(step: Callable[..., Any]) -> Callable[..., Any]:
     """Keeps TensorFlow from rewriting the code of a step, and of all layers that it calls, which takes seconds.
 
     Args:
@@ -94,12 +94,12 @@ class DistributedModel(ModelHooks):
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """As `keras.Model.predict`, on one device. With several processes it raises a ValueError."""
-        with predicting(self):
+        with predicts_on_one_device(self):
             return super().predict(*args, **kwargs)
 
     def predict_on_batch(self, x: Any) -> Any:
         """As `keras.Model.predict_on_batch`, on one replica."""
-        with predicting(self, by_batch=True):
+        with predicts_on_one_device(self, by_batch=True):
             return super().predict_on_batch(x)
 
     def get_weights(self) -> list[np.ndarray]:
@@ -112,13 +112,13 @@ class DistributedModel(ModelHooks):
             return super().get_weights()
         return [whole_value(weight) for weight in self.weights]
 
-    @run_as_written
+    @without_autograph
     def train_step(self, *arguments: Any) -> Any:
         """Runs one training step, see `keras.Model.train_step`."""
         with self._step_on(*self._parts_of(arguments[-1])):
             return super().train_step(*arguments)
 
-    @run_as_written
+    @without_autograph
     def test_step(self, *arguments: Any) -> Any:
         """Runs one step of `evaluate`, see `keras.Model.test_step`."""
         with self._step_on(*self._parts_of(arguments[-1])):
@@ -130,7 +130,7 @@ class DistributedModel(ModelHooks):
 
     def _step_on(self, x: Any, y: Any, sample_weight: Any) -> contextlib.AbstractContextManager[None]:
         """In which a mean over batches knows what this one counts."""
-        return counting(mean_over_replicas(count_of(self.loss, x, y, sample_weight)))
+        return counting_batch(mean_over_replicas(count_of(self.loss, x, y, sample_weight)))
 
     def weights_of_labels(self, y: Any, sample_weight: Any) -> Any:
         """Returns the weights of a batch, of each token if labels are those of tokens.
@@ -163,12 +163,12 @@ class DistributedModel(ModelHooks):
     ) -> Any:
         """As that of Keras's trainer on JAX, with weights of which devices have parts gathered."""
         loss, (unscaled, outputs, others, metrics) = super().compute_loss_and_updates(
-            gathered(self.trainable_variables, trainable_variables),
-            gathered(self.non_trainable_variables, non_trainable_variables),
+            gather_values(self.trainable_variables, trainable_variables),
+            gather_values(self.non_trainable_variables, non_trainable_variables),
             *arguments,
             **options,
         )
-        return loss, (unscaled, outputs, divided(self.non_trainable_variables, others), metrics)
+        return loss, (unscaled, outputs, divide_values(self.non_trainable_variables, others), metrics)
 
     def batch_to_build_on(self, iterator: Any) -> Any:
         """As `ModelHooks.batch_to_build_on`: the batch of the first replica, because masks have no mean."""

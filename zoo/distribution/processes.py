@@ -57,7 +57,7 @@ def initialize() -> None:
     keras.distribution.initialize()
 
 
-def lost_others(error: Exception) -> bool:
+def is_lost_process(error: Exception) -> bool:
     """Returns whether an error in training means that another process has ended or does not answer.
 
     Args:
@@ -74,7 +74,7 @@ def lost_others(error: Exception) -> bool:
     return is_of_jax and "RESOURCE_EXHAUSTED" not in str(error)
 
 
-def end(status: int, error: BaseException | None = None) -> None:
+def end_process(status: int, error: BaseException | None = None) -> None:
     """Ends this process at once if other processes train with it; returns if there are none.
 
     A regular exit would deadlock: JAX waits for the other processes, which wait for this one.

@@ -20,7 +20,7 @@ from zoo.generation.row_sampling import Adjusted, row_settings
 from zoo.generation.texts import continuations, cut_at_stops, lengths_to_stops
 from zoo.generation.token_generator import PROMPT_LOOKUP
 from zoo.preprocessing.rows import shorten
-from zoo.preprocessing.token_rows import dense, padded_length
+from zoo.preprocessing.token_rows import padded_length, to_dense
 
 _STRINGS = ((None,), "string")
 _MESSAGES = ((None, None), "string")
@@ -167,7 +167,7 @@ class GraphGenerator:
                 most = tf.where(most > 0, tf.minimum(most, settings.max_new_tokens), settings.max_new_tokens)
                 limits = tf.minimum(room(lengths, None if self._limited else source_lengths, longest, start), most)
                 if sources is not None:
-                    ids, mask = dense(sources, preprocessor.pad_id, generator.longest)
+                    ids, mask = to_dense(sources, preprocessor.pad_id, generator.longest)
                     source = {"encoder_token_ids": tf.cast(ids, tf.int32), "encoder_padding_mask": mask}
             tokens = _left_padded(prompts, lengths) if sources is None else prompts.to_tensor(shape=(None, 1))
             # run k of text r has the number r * repeats + k

@@ -18,7 +18,7 @@ from zoo.gguf.types import library
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, get_family
 from zoo.huggingface.weights import Stored
-from zoo.storage import TensorFiles, naming
+from zoo.storage import TensorFiles, errors_of_file
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file, register_weights
 
 # A file of this name beside a config.json holds its weights: a link to the file that was named.
@@ -62,7 +62,7 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
     header = read_gguf(path.resolve())
     architecture = architecture_of(Fields(header))
     values = read_config_file(path.parent)
-    with naming(path.parent / CONFIG_FILE):
+    with errors_of_file(path.parent / CONFIG_FILE):
         family = get_family(values.get("model_type"))
         config = family.read(ConfigReader(values, (), str(path)))
     places = places_of(header, family, config)

@@ -18,7 +18,7 @@ from zoo.huggingface.adapter_names import PREFIX, Module, Names, library_names, 
 from zoo.huggingface.directory import OWN_FILES
 from zoo.huggingface.family import get_family
 from zoo.huggingface.weights import Row
-from zoo.storage import TensorFiles, naming, open_tensor_file, quote_key, replace_folder, write_tensors
+from zoo.storage import TensorFiles, errors_of_file, open_tensor_file, quote_key, replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE as MODEL_FILE
 from zoo.storage.user_warnings import warn_user
 
@@ -126,7 +126,7 @@ def load_adapter(
     """
     config = read_adapter_config(directory)
     with open_tensor_file(directory / WEIGHTS_FILE) as tensors:
-        with naming(directory / WEIGHTS_FILE):
+        with errors_of_file(directory / WEIGHTS_FILE):
             factors, others = _sorted_out(tensors, config.use_dora)
             _require_floats(tensors)
             names = _names_to_read(task, list(factors), head and not all(COPY in other for other in others))
@@ -138,7 +138,7 @@ def load_adapter(
             others = _without_copies(others, modules, tensors)
             rows, weights, others = modules_to_read(task, names, tensors, others, config)
             head_rows = head_to_read(task, names, tensors, others, head)
-        with naming(directory / CONFIG_FILE):
+        with errors_of_file(directory / CONFIG_FILE):
             config.check_targets(modules, [known.get(module, module) for module in names.modules])
             alphas = {stored: config.alpha_of(stored, rank) for stored, rank in ranks.items()}
         layers = {

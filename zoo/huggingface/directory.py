@@ -19,10 +19,10 @@ from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.cross_encoder import read_pair_activation
 from zoo.huggingface.family import Family, Head, get_family
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
-from zoo.storage import TensorFiles, naming, open_checkpoint, quote
+from zoo.storage import TensorFiles, errors_of_file, open_checkpoint, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.storage.deferred import deferred
-from zoo.storage.mxfp4 import unpacked
+from zoo.storage.mxfp4 import unpack_mxfp4
 from zoo.storage.user_warnings import warn_user
 
 # the files that the library has for a model and its tokenizer, without pickled weights; "?" stands for a character
@@ -65,9 +65,9 @@ def read_config(directory: str | os.PathLike[str]) -> TransformerConfig:
     """
     directory = Path(directory)
     values = read_config_file(directory)
-    with naming(directory / CONFIG_FILE):
+    with errors_of_file(directory / CONFIG_FILE):
         family = get_family(values.get("model_type"))
-    with open_checkpoint(directory, required=False) as tensors, naming(directory / CONFIG_FILE):
+    with open_checkpoint(directory, required=False) as tensors, errors_of_file(directory / CONFIG_FILE):
         return _read_config(family, values, _plain_names(family, tensors))[0]
 
 
@@ -184,12 +184,12 @@ def head_layers(task: Any) -> dict[str, Any]:
 
 def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict[str, Any]) -> TaskParts:
     values = read_config_file(directory)
-    with naming(directory / CONFIG_FILE):
+    with errors_of_file(directory / CONFIG_FILE):
         family = get_family(values.get("model_type"))
     activation = read_pair_activation(directory) if task == "TextClassifier" else None
     if activation is not None:
         values["sentence_transformers"] = {"activation_fn": activation}
-    with open_checkpoint(directory, required=load_weights) as files, naming(directory / CONFIG_FILE):
+    with open_checkpoint(directory, required=load_weights) as files, errors_of_file(directory / CONFIG_FILE):
         tensors = _plain_names(family, files)
         config, reader = _read_config(family, values, tensors)
         head = head_of(family, task)
@@ -216,7 +216,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
                 left_out = _left_out(family, head, tensors, rows) if stored else ()
                 # the largest first, while little else is there
                 for row in sorted(rows, key=lambda row: -math.prod(row.shape)):
-                    with naming(directory / tensors.file_of(row.name)):
+                    with errors_of_file(directory / tensors.file_of(row.name)):
                         tensor = tensors.get(row.name)
                         sizes[tensor.dtype.name] += math.prod(row.shape)
                         row.read(tensor)
@@ -285,7 +285,7 @@ def _plain_names(family: Family, files: TensorFiles) -> TensorFiles:
             both = f"{quote(name)} and {quote(names[plain])}"
             raise ValueError(f"{files.file_of(name)}: {both} must not both be there: they mean the same.")
         names[plain] = name
-    return unpacked(files.renamed(names))
+    return unpack_mxfp4(files.renamed(names))
 
 
 def _read_config(

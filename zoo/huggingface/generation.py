@@ -6,7 +6,7 @@ from typing import Any
 
 from zoo.generation import GenerationDefaults, get_processors, get_sampler, register_processor, register_sampler
 from zoo.huggingface.generation_keys import KEYS, NEUTRAL, OF_SAMPLES, RULES, UNSUPPORTED, Rule
-from zoo.storage import naming, quote, quote_key, read_json
+from zoo.storage import errors_of_file, quote, quote_key, read_json
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.storage.user_warnings import warn_user
 
@@ -47,7 +47,7 @@ def read_generation(directory: Path, vocabulary_size: int, has_start: bool, toke
         ValueError: If a value is not one that its key may have.
     """
     path, values = read_settings(directory)
-    with naming(path):
+    with errors_of_file(path):
         generation, missing = read_values(values, vocabulary_size, has_start, tokenizer)
     if missing:
         warn_user(

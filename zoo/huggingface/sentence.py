@@ -17,8 +17,8 @@ from zoo.huggingface.sentence_modules import (
 from zoo.huggingface.weights import Row, check_rows, table_rows
 from zoo.huggingface.writing import WRITTEN
 from zoo.storage import (
+    errors_of_file,
     folder_inside,
-    naming,
     open_tensor_file,
     quote,
     quote_key,
@@ -214,7 +214,7 @@ def assign_projections(task: Any, directory: Path) -> None:
     modules = [module for module in read_modules(directory) if module.kind == "Dense"]
     for projection, module in zip(task.projections, modules, strict=True):
         path = folder_inside(directory, module.path, f"{directory / MODULES_FILE}: path") / WEIGHTS_FILE
-        with open_tensor_file(path) as tensors, naming(path):
+        with open_tensor_file(path) as tensors, errors_of_file(path):
             rows = _projection_rows(projection)
             check_rows(rows, tensors, ())
             for row in rows:

@@ -6,7 +6,7 @@ from pathlib import Path
 from zoo.huggingface.cross_encoder import is_cross_encoder
 from zoo.huggingface.family import get_family
 from zoo.huggingface.sentence_modules import MODULES_FILE
-from zoo.storage import naming, quote
+from zoo.storage import errors_of_file, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 
 
@@ -30,7 +30,7 @@ def task_of(directory: str | os.PathLike[str]) -> str:
     if (directory / MODULES_FILE).is_file() and not is_cross_encoder(directory):
         return "TextEmbedder"
     values = read_config_file(directory)
-    with naming(directory / CONFIG_FILE):
+    with errors_of_file(directory / CONFIG_FILE):
         heads = get_family(values.get("model_type")).heads
         given = values.get("architectures")
         for task, head in heads.items():

@@ -12,11 +12,11 @@ from zoo.huggingface.card import CARD_FILE, model_card
 from zoo.huggingface.cross_encoder import write_cross_encoder
 from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.generation import GENERATION_FILE, read_generation, read_settings, write_generation
-from zoo.huggingface.left_out import check_options
 from zoo.huggingface.sentence import assign_projections, read_sentence_options, read_similarity, write_sentence_options
+from zoo.huggingface.unsupported_parts import check_options
 from zoo.huggingface.writing import write_backbone
 from zoo.preprocessing.labels import have_same_outputs
-from zoo.storage import naming, require_type
+from zoo.storage import errors_of_file, require_type
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.storage.user_warnings import warn_user
 from zoo.tokenizers import load_huggingface, save_huggingface
@@ -72,7 +72,7 @@ def load_task(
         options = {**options, "generation": generation}
     with contextlib.ExitStack() as stack:
         if not given:  # else a choice may not be from the file
-            stack.enter_context(naming(Path(directory) / CONFIG_FILE))
+            stack.enter_context(errors_of_file(Path(directory) / CONFIG_FILE))
             stack.enter_context(in_names(parts.names))
         task = task_class(backbone, tokenizer, **{**options, **given})
     if load_weights:

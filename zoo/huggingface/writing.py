@@ -17,8 +17,8 @@ from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.directory import OWN_FILES, check_count, head_of, is_huggingface
 from zoo.huggingface.family import Family, Head, all_families, get_family, types_of_layers
 from zoo.huggingface.labels import written_names
-from zoo.huggingface.left_out import require_own_classes, written_head
 from zoo.huggingface.rotary import without_dynamic
+from zoo.huggingface.unsupported_parts import require_own_classes, written_head
 from zoo.huggingface.weights import Row, layer_view, named_layers, table_rows, with_half_split_pairs
 from zoo.storage import replace_folder, write_tensors
 from zoo.storage.checkpoint import CONFIG_FILE, WEIGHTS_FILE

@@ -11,14 +11,14 @@ from typing import Any
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig, replace_choices, require_weights
 from zoo.config.checks import require
-from zoo.huggingface.left_out import require_own_classes
+from zoo.huggingface.unsupported_parts import require_own_classes
 from zoo.huggingface.weights import named_layers
 from zoo.huggingface.writing import effective
 from zoo.keras_hub.family import Arguments, all_backbone_classes, get_backbone_class
 from zoo.keras_hub.weights import Pair, pairs_of
-from zoo.storage import H5Weights, naming, open_h5, quote, read_json, replace_folder, to_dataclass
+from zoo.storage import H5Weights, errors_of_file, open_h5, quote, read_json, replace_folder, to_dataclass
 from zoo.storage.checkpoint import read_config_file
-from zoo.storage.deferred import Deferred, deferred, passed_on, shapes_only
+from zoo.storage.deferred import Deferred, deferred, intercept_assignments, shapes_only
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.weights.h5"
 # the files that the library has for a model and its preprocessor
@@ -87,7 +87,7 @@ def open_backbone(directory: str | os.PathLike[str], load_weights: bool, overrid
     directory = Path(directory)
     path = directory / CONFIG_FILE
     values = read_config_file(directory)
-    with naming(path):
+    with errors_of_file(path):
         kind = get_backbone_class(values.get("class_name"))
         given = values.get("config")
         if not isinstance(given, dict):
@@ -96,7 +96,7 @@ def open_backbone(directory: str | os.PathLike[str], load_weights: bool, overrid
     arguments = to_dataclass(kind, plain, f"{path}: config")
     weights = open_h5(directory / WEIGHTS_FILE) if load_weights or (directory / WEIGHTS_FILE).exists() else None
     held = math.inf if weights is None else weights.elements
-    with naming(path):
+    with errors_of_file(path):
         layers = arguments.num_layers
         require(layers <= held, "config.num_layers", layers, f"at most {held}, how many numbers {WEIGHTS_FILE} holds")
         config = arguments.config()
@@ -105,7 +105,7 @@ def open_backbone(directory: str | os.PathLike[str], load_weights: bool, overrid
     replaced = replace_choices(config, overrides, load_weights=load_weights)
     theirs = None
     with deferred(directory.name) as scope:
-        with naming(path):
+        with errors_of_file(path):
             backbone = Backbone.from_config(replaced)
         if load_weights:
             with shapes_only():
@@ -117,7 +117,7 @@ def open_backbone(directory: str | os.PathLike[str], load_weights: bool, overrid
 
 def _read_through(theirs: Any, weights: H5Weights, pairs: list[Pair], scope: Deferred) -> None:
     """Reads a file as KerasHub does, each tensor into ours at once: theirs never have values."""
-    with passed_on(scope, [(pair.theirs, pair.read) for pair in pairs]), warnings.catch_warnings():
+    with intercept_assignments(scope, [(pair.theirs, pair.read) for pair in pairs]), warnings.catch_warnings():
         # Keras finds the same layers a second time in lists of the model, and no weights for them there
         warnings.filterwarnings("ignore", message="Skipping nested container")
         weights.load_into(theirs)

@@ -7,13 +7,13 @@ from typing import Any
 
 from zoo.config import TransformerConfig
 from zoo.huggingface.directory import head_layers
-from zoo.huggingface.left_out import check_options, require_own_classes, written_head
+from zoo.huggingface.unsupported_parts import check_options, require_own_classes, written_head
 from zoo.keras_hub.directory import OWN_FILES, find_arguments, is_keras_hub, open_backbone, written_backbone
 from zoo.keras_hub.heads import get_head, kind_of, name_of_task
 from zoo.keras_hub.tokenizers import make_tokenizer, read_tokenizer, require_kind, require_same
 from zoo.keras_hub.weights import pairs_of
 from zoo.preprocessing.labels import have_same_outputs
-from zoo.storage import naming, open_h5, quote, read_json, replace_folder
+from zoo.storage import errors_of_file, open_h5, quote, read_json, replace_folder
 from zoo.storage.user_warnings import warn_user
 
 TASK_FILE, TASK_WEIGHTS_FILE = "task.json", "task.weights.h5"
@@ -62,7 +62,7 @@ def load_task(
     arguments, options = _read_arguments(directory, name), {}
     if arguments is not None:
         head = get_head(class_name, task_class.__name__)
-        with naming(f"{directory / TASK_FILE}: config"):
+        with errors_of_file(f"{directory / TASK_FILE}: config"):
             options = {**head.options, **head.read(arguments, config)}
             labels = options.get("labels", 0)
             if labels > opened.elements:

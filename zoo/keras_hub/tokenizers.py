@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from zoo.storage import naming, quote, read_json
+from zoo.storage import errors_of_file, quote, read_json
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -69,7 +69,7 @@ def read_tokenizer(directory: Path) -> Tokenizer | None:
     if not isinstance(options, dict):
         raise ValueError(f"{path}: config must be an object, got {quote(options)}.")
     kind, assets = _CLASSES[name], directory / ASSETS
-    with naming(path):
+    with errors_of_file(path):
         if kind.ours is WordPieceTokenizer:
             _require(options, {"suffix_indicator": "##", "oov_token": "[UNK]", "split": True})
             choices = {key: options.get(key, False) for key in ("lowercase", "strip_accents")}

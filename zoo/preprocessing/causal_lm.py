@@ -16,7 +16,7 @@ from zoo.preprocessing.conversations import (
 from zoo.preprocessing.packing import packed_dataset
 from zoo.preprocessing.preprocessor import Preprocessor
 from zoo.preprocessing.rows import shorten
-from zoo.preprocessing.token_rows import add_start_end, dense
+from zoo.preprocessing.token_rows import add_start_end, to_dense
 from zoo.tokenizers.chat import chat_tokens
 from zoo.tokenizers.tensors import keep_values, row_ids
 
@@ -198,7 +198,7 @@ class CausalLMPreprocessor(Preprocessor):
         if self.truncate:
             # what comes next depends on the end of a text
             tokens = tokens[:, -self.sequence_length :]
-        token_ids, mask = dense(tokens, self.pad_id, self.sequence_length)
+        token_ids, mask = to_dense(tokens, self.pad_id, self.sequence_length)
         return {"token_ids": token_ids, "padding_mask": mask}
 
     def check_training_rows(self, x: Any, name: str) -> Any:
@@ -244,7 +244,7 @@ class CausalLMPreprocessor(Preprocessor):
             tokens = tf.nest.map_structure(lambda rows: rows[:, : self.sequence_length + 1], tokens)
         if isinstance(tokens, dict):
             inputs, labels, _ = self.shifted(tokens["ids"])
-            weights, _ = dense(tf.cast(tokens["learned"][:, 1:], tf.float32), 0, self.sequence_length)
+            weights, _ = to_dense(tf.cast(tokens["learned"][:, 1:], tf.float32), 0, self.sequence_length)
         else:
             inputs, labels, mask = self.shifted(tokens)
             weights = tf.cast(mask, tf.float32)
@@ -273,8 +273,8 @@ class CausalLMPreprocessor(Preprocessor):
         Args:
             ids: Token ids of texts, `(batch, None)`.
         """
-        token_ids, mask = dense(ids[:, :-1], self.pad_id, self.sequence_length)
-        labels, _ = dense(ids[:, 1:], self.pad_id, self.sequence_length)
+        token_ids, mask = to_dense(ids[:, :-1], self.pad_id, self.sequence_length)
+        labels, _ = to_dense(ids[:, 1:], self.pad_id, self.sequence_length)
         return {"token_ids": token_ids, "padding_mask": mask}, labels, mask
 
     def score_batch(self, prompts: Any, texts: Any, with_end: bool = False) -> tuple[dict[str, Any], Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from zoo.columns import is_list, listed
 from zoo.preprocessing.examples import Examples
 from zoo.preprocessing.preprocessor import Preprocessor
-from zoo.preprocessing.rows import batch_parts, is_dataset, require_count, shorten, take
+from zoo.preprocessing.rows import batch_parts, is_dataset, require_count, shorten, take_rows
 from zoo.preprocessing.token_rows import require_all
 
 
@@ -41,7 +41,7 @@ def batches_of(
         rows = (rows.shuffle(count) if shuffle else rows).batch(size)
 
         def collate(chosen: Any) -> Any:
-            return preprocessor.collate(*take((data.tokens, data.targets, data.weights), chosen), seed)
+            return preprocessor.collate(*take_rows((data.tokens, data.targets, data.weights), chosen), seed)
     else:
         preprocessor.require_tokenizer("Text input")
         rows = in_batches(preprocessor, data, size, batch_size)
@@ -52,7 +52,7 @@ def batches_of(
     @tf.autograph.experimental.do_not_convert
     def prepare(*batch: Any) -> Any:
         inputs, labels, weights = collate(*batch)
-        return inputs, labels, weighted(labels, weights, class_weight)
+        return inputs, labels, apply_class_weight(labels, weights, class_weight)
 
     # side by side, batches would be given random numbers in any order
     workers = None if preprocessor.draws_random and seed is None else tf.data.AUTOTUNE
@@ -151,7 +151,7 @@ def peek_first_batch(data: Any, name: str) -> tuple[Any, Any]:
     return (batch for part in ([first], data) for batch in part), first
 
 
-def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np.ndarray | None = None) -> Any:
+def token_batches(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np.ndarray | None = None) -> Any:
     """Returns a generator or `PyDataset` of raw batches as one of token-level batches.
 
     Args:
@@ -166,7 +166,7 @@ def converted(preprocessor: Preprocessor, data: Any, seed: Any, class_weight: np
             raise TypeError(f"A generator must yield batches, lists of texts; got one text {shorten(x)}.")
         rows = preprocessor.examples(x, y, sample_weight)
         inputs, labels, weights = preprocessor.collate(*rows[:3], seed)
-        weights = weighted(labels, weights, class_weight)
+        weights = apply_class_weight(labels, weights, class_weight)
         # Keras takes no None inside a batch of a generator
         weights = np.ones(len(rows.lengths), "float32") if weights is None else weights
         return keras.tree.map_structure(np.asarray, (inputs, labels, weights))
@@ -232,7 +232,7 @@ def weigh_labels(
             numbers = tf.cast(labels, tf.float32)
             is_label = (numbers >= 0) & (numbers < count) & (numbers == tf.floor(numbers))
             labels = require_all(is_label, labels, f"{allowed}; rows and labels:")
-            return inputs, labels, weighted(labels, weights, class_weight)
+            return inputs, labels, apply_class_weight(labels, weights, class_weight)
 
         return _counted_as(x, x.map(weigh_in_graph)), None
     if isinstance(x, keras.utils.PyDataset):
@@ -242,7 +242,7 @@ def weigh_labels(
     return x, weigh(x, y, sample_weight)[2]
 
 
-def weighted(labels: Any, weights: Any, class_weight: np.ndarray | None) -> Any:
+def apply_class_weight(labels: Any, weights: Any, class_weight: np.ndarray | None) -> Any:
     """Returns the weights of rows, or of labels, times those of the labels; a graph function.
 
     Args:

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from zoo.preprocessing.preprocessor import Preprocessor
 from zoo.preprocessing.rows import as_texts, require_same_length, shorten, string_tensor
-from zoo.preprocessing.token_rows import added_count, dense, pack
+from zoo.preprocessing.token_rows import added_count, pack, to_dense
 
 
 class EncoderPreprocessor(Preprocessor):
@@ -53,10 +53,10 @@ class EncoderPreprocessor(Preprocessor):
 
     def inputs(self, tokens: Any) -> dict[str, Any]:
         ids, segments = self.packed(tokens)
-        token_ids, mask = dense(ids, self.pad_id, self.sequence_length)
+        token_ids, mask = to_dense(ids, self.pad_id, self.sequence_length)
         inputs = {"token_ids": token_ids, "padding_mask": mask}
         if self.segments:
-            inputs["segment_ids"], _ = dense(segments, 0, self.sequence_length)
+            inputs["segment_ids"], _ = to_dense(segments, 0, self.sequence_length)
         return inputs
 
     def packed(self, tokens: Any, special: dict[str, int | None] | None = None) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from zoo.preprocessing.rows import as_weights, row_count, take
+from zoo.preprocessing.rows import as_weights, row_count, take_rows
 
 # Texts are tokenized this many at a time where a user passed them all.
 TOKENIZED_AT_ONCE = 4096
@@ -34,7 +34,7 @@ class Examples(NamedTuple):
         Args:
             rows: Their numbers.
         """
-        parts = take((self.tokens, self.targets, self.weights), rows)
+        parts = take_rows((self.tokens, self.targets, self.weights), rows)
         rows = np.asarray(rows)
         return Examples(*parts, self.lengths[rows], None if self.groups is None else self.groups[rows])
 
@@ -147,7 +147,7 @@ class RowReader:
         self._preprocessor.require_tokenizer("Text input")
         count = row_count(x)
         starts = range(0, max(count, 1), TOKENIZED_AT_ONCE)
-        parts = [tokenize(take(x, tf.range(start, min(start + TOKENIZED_AT_ONCE, count)))) for start in starts]
+        parts = [tokenize(take_rows(x, tf.range(start, min(start + TOKENIZED_AT_ONCE, count)))) for start in starts]
         tokens = parts[0] if len(parts) == 1 else tf.nest.map_structure(lambda *part: tf.concat(part, 0), *parts)
         lengths = np.asarray(count_tokens(tokens), "int64")
         self._preprocessor.check_lengths(x, tokens, lengths, name)
@@ -159,7 +159,7 @@ def _shown(x: Any, row: int) -> str:
     """The beginning of one row of checked inputs, as an error shows it."""
     import tensorflow as tf
 
-    return _readable(tf.nest.flatten(take(x, [row]))[0][0].numpy())
+    return _readable(tf.nest.flatten(take_rows(x, [row]))[0][0].numpy())
 
 
 def _readable(row: Any) -> str:

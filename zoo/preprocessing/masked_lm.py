@@ -8,7 +8,7 @@ import numpy as np
 from zoo.preprocessing.encoder import EncoderPreprocessor
 from zoo.preprocessing.rows import as_sequence, as_text, shorten
 from zoo.preprocessing.text_places import word_numbers
-from zoo.preprocessing.token_rows import added_count, dense, padded_length
+from zoo.preprocessing.token_rows import added_count, padded_length, to_dense
 from zoo.preprocessing.words import split_words
 
 
@@ -138,7 +138,7 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
     def _at_tokens(self, values: Any) -> Any:
         """Numbers of the tokens of a text where these stand in the row, and 0 elsewhere, `(batch, length)`."""
         special = {name: None if token is None else 0 for name, token in self.special_tokens().items()}
-        return dense(self.packed(values, special)[0], 0, self.sequence_length)[0]
+        return to_dense(self.packed(values, special)[0], 0, self.sequence_length)[0]
 
     def token_of(self, token_id: int) -> str:
         """Returns the token of an id, "" for one that only the model's padded vocabulary has."""

@@ -219,7 +219,7 @@ def row_count(x: Any) -> int:
     return int(first.nrows() if isinstance(first, tf.RaggedTensor) else first.shape[0])
 
 
-def take(columns: Any, rows: Any) -> Any:
+def take_rows(columns: Any, rows: Any) -> Any:
     """Returns some rows of columns of checked data; None stays None.
 
     Args:

@@ -6,7 +6,7 @@ import keras
 
 from zoo.preprocessing.preprocessor import Preprocessor
 from zoo.preprocessing.rows import as_texts, require_same_length, row_count, string_tensor
-from zoo.preprocessing.token_rows import add_start_end, dense
+from zoo.preprocessing.token_rows import add_start_end, to_dense
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -136,7 +136,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
             texts: String tensor `(batch,)`.
             truncate: As for `text_ids`.
         """
-        return dense(self.text_ids(texts, truncate), self.pad_id, self.sequence_length)
+        return to_dense(self.text_ids(texts, truncate), self.pad_id, self.sequence_length)
 
     def tokens(self, x: Any) -> Any:
         """Returns the ragged ids of sources, `(batch, None)`, nothing added."""
@@ -147,7 +147,7 @@ class Seq2SeqLMPreprocessor(Preprocessor):
 
     def inputs(self, tokens: Any) -> dict[str, Any]:
         """Returns the encoder's inputs."""
-        ids, mask = dense(self._surrounded(tokens, self.truncate), self.pad_id, self.sequence_length)
+        ids, mask = to_dense(self._surrounded(tokens, self.truncate), self.pad_id, self.sequence_length)
         return {"encoder_token_ids": ids, "encoder_padding_mask": mask}
 
     def check_targets(self, y: Any, x: Any, name: str, x_name: str) -> Any:
@@ -177,9 +177,9 @@ class Seq2SeqLMPreprocessor(Preprocessor):
         import tensorflow as tf
 
         target = self._surrounded(targets, self.truncate)
-        labels, mask = dense(target, self.pad_id, self.sequence_length)
+        labels, mask = to_dense(target, self.pad_id, self.sequence_length)
         fed = add_start_end(target[:, :-1], self.require_decoder_start(), None)
-        decoder_ids, _ = dense(fed, self.pad_id, self.sequence_length)
+        decoder_ids, _ = to_dense(fed, self.pad_id, self.sequence_length)
         inputs = {**self.inputs(tokens), "decoder_token_ids": decoder_ids, "decoder_padding_mask": mask}
         weights = tf.cast(mask, tf.float32)
         if sample_weight is not None:

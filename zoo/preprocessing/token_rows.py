@@ -268,7 +268,7 @@ def _shorten(ids: Any, lengths: Any) -> Any:
     return keep_values(ids, keep)
 
 
-def dense(ids: Any, pad_id: int, longest: int | None = None) -> tuple[Any, Any]:
+def to_dense(ids: Any, pad_id: int, longest: int | None = None) -> tuple[Any, Any]:
     """Returns ids and their mask, `(batch, length)`, padded to one of few lengths; a graph function.
 
     The mask comes from the lengths of the rows: a text may hold the padding token, as it does where the end token also

@@ -20,7 +20,7 @@ from zoo.config import (
     in_names,
     replace_choices,
 )
-from zoo.storage import Reader, naming, register_reader
+from zoo.storage import Reader, errors_of_file, register_reader
 from zoo.storage.deferred import deferred
 from zoo.tokenizers.llama2c import load_llama2c_tokenizer
 
@@ -113,7 +113,7 @@ def load_llama2c(path: str | os.PathLike[str], *, load_weights: bool = True, **o
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
-    with open(path, "rb") as file, naming(path):
+    with open(path, "rb") as file, errors_of_file(path):
         config = read_llama2c_config(file.read(HEADER.size))
         size = path.stat().st_size - HEADER.size
         if size % 4:
@@ -182,7 +182,7 @@ class Llama2cReader(Reader):
         return load_llama2c(source, load_weights=load_weights, **choices)
 
     def load_tokenizer(self, source: Path) -> Any:
-        with open(source, "rb") as file, naming(source):
+        with open(source, "rb") as file, errors_of_file(source):
             size = read_llama2c_config(file.read(HEADER.size)).vocabulary_size
         own = source.with_name("tokenizer.model"), source.with_name("tokenizer.bin")
         named = sorted((*source.parent.glob("tok*.model"), *source.parent.glob("tok*.bin")), reverse=True)

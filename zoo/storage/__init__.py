@@ -1,7 +1,7 @@
 """Everything that touches a disk: atomic writes, JSON, safetensors, checkpoints, preset directories, the hub."""
 
 from zoo.storage.checkpoint import TensorFiles, open_checkpoint, open_tensor_file
-from zoo.storage.errors import naming, quote, quote_key
+from zoo.storage.errors import errors_of_file, quote, quote_key
 from zoo.storage.files import atomic_write, remove, remove_incomplete, write_bytes, write_text_atomically
 from zoo.storage.folders import read_one_version, replace_folder
 from zoo.storage.h5 import H5Weights, open_h5
@@ -29,7 +29,7 @@ __all__ = [
     "folder_inside",
     "H5Weights",
     "TokenizerFiles",
-    "naming",
+    "errors_of_file",
     "open_h5",
     "parse_json",
     "quote",

@@ -140,7 +140,9 @@ class _PassedOn(keras.StatelessScope):
 
 
 @contextlib.contextmanager
-def passed_on(scope: Deferred, receivers: Iterable[tuple[keras.Variable, Callable[[Any], None]]]) -> Iterator[None]:
+def intercept_assignments(
+    scope: Deferred, receivers: Iterable[tuple[keras.Variable, Callable[[Any], None]]]
+) -> Iterator[None]:
     """What is assigned inside to the variables of another model is given to functions; that model stays as it is.
 
     Args:
@@ -151,7 +153,7 @@ def passed_on(scope: Deferred, receivers: Iterable[tuple[keras.Variable, Callabl
         yield
 
 
-def give(variable: keras.Variable, value: np.ndarray) -> None:
+def assign_value(variable: keras.Variable, value: np.ndarray) -> None:
     """Assigns to a variable; where it is passed on, no tensor is made of the value on the way.
 
     Args:

@@ -54,7 +54,7 @@ def _representation(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def naming(source: str | os.PathLike[str]) -> Iterator[None]:
+def errors_of_file(source: str | os.PathLike[str]) -> Iterator[None]:
     """A context in which errors about values name a file.
 
     Args:

@@ -22,7 +22,7 @@ except ImportError:  # Windows
     fcntl = None
 
 INCOMPLETE = ".incomplete"
-# what a replaced folder is called in the workplace of the one that replaces it
+# what a replaced folder is called in the temporary folder of the one that replaces it
 SET_ASIDE = "old"
 # where a file system has no locks, what nobody has touched for so long is nobody's
 UNTOUCHED_SECONDS = 24 * 3600
@@ -75,7 +75,7 @@ def synchronize_all(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def workplace(folder: Path, name: str) -> Iterator[Path]:
+def temporary_folder(folder: Path, name: str) -> Iterator[Path]:
     """Gives a hidden folder to write in; it is gone when the block ends.
 
     Args:
@@ -84,7 +84,7 @@ def workplace(folder: Path, name: str) -> Iterator[Path]:
 
     Example:
 
-    >>> with workplace(Path("runs"), "model") as place:
+    >>> with temporary_folder(Path("runs"), "model") as place:
     ...     (place / "config.json").write_text("{}")
     ...     os.replace(place / "config.json", "runs/config.json")
     """
@@ -127,7 +127,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     >>> with atomic_write(Path("weights.safetensors")) as temporary:
     ...     write_bytes(temporary, [content])
     """
-    path = absolute(path)
+    path = absolute_path(path)
     if not is_first_process():
         with tempfile.TemporaryDirectory() as place:
             yield Path(place) / path.name
@@ -135,7 +135,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_incomplete(path.parent, path.name)
     try:
-        with workplace(path.parent, path.name) as place:
+        with temporary_folder(path.parent, path.name) as place:
             temporary = place / path.name
             yield temporary
             if temporary.is_dir():
@@ -173,8 +173,8 @@ def remove_incomplete(folder: Path, name: str | None = None) -> None:
         folder: The folder.
         name: Name of the file or folder that they were writing; None for any.
     """
-    for place in places(folder, name):
-        with abandoned(place) as is_free:
+    for place in temporary_folders(folder, name):
+        with locked_if_free(place) as is_free:
             if is_free:
                 put_back(place)
                 remove(place)
@@ -184,7 +184,7 @@ def put_back(place: Path) -> None:
     """Gives what was set aside for a folder that never came its name again.
 
     Args:
-        place: The workplace of the writer of the new folder.
+        place: The temporary folder of the writer of the new folder.
     """
     directory = place.with_name(place.name[1:].rsplit(".", 2)[0])
     if (place / SET_ASIDE).is_dir() and not directory.exists():
@@ -192,15 +192,15 @@ def put_back(place: Path) -> None:
             os.rename(place / SET_ASIDE, directory)
 
 
-def places(folder: Path, name: str | None) -> list[Path]:
-    """Returns the workplaces in a folder.
+def temporary_folders(folder: Path, name: str | None) -> list[Path]:
+    """Returns the temporary folders of writers in a folder.
 
     Args:
         folder: The folder.
         name: What they are for; None for anything.
     """
     what = ".+" if name is None else re.escape(name)
-    # with the letters of `workplace`, or the process that removes it
+    # with the letters of `temporary_folder`, or the process that removes it
     pattern = re.compile(rf"\.{what}\.([a-z0-9_]{{8}}|[0-9]+){re.escape(INCOMPLETE)}", re.DOTALL)
     try:
         names = os.listdir(folder)
@@ -227,7 +227,7 @@ def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
         write_bytes(temporary, [text.encode("utf-8")])
 
 
-def absolute(path: str | os.PathLike[str]) -> Path:
+def absolute_path(path: str | os.PathLike[str]) -> Path:
     """Returns a path that has a name.
 
     Args:
@@ -274,7 +274,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def abandoned(path: Path) -> Iterator[bool]:
+def locked_if_free(path: Path) -> Iterator[bool]:
     """Whether nobody holds a lock on a file or folder; if so it is locked inside the block.
 
     Args:

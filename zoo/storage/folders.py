@@ -13,16 +13,16 @@ from typing import TypeVar
 from zoo.storage.files import (
     INCOMPLETE,
     SET_ASIDE,
-    abandoned,
-    absolute,
+    absolute_path,
     locked,
-    places,
+    locked_if_free,
     put_back,
     remove,
     remove_incomplete,
     synchronize,
     synchronize_all,
-    workplace,
+    temporary_folder,
+    temporary_folders,
 )
 from zoo.storage.processes import is_first_process
 
@@ -61,7 +61,7 @@ def replace_folder(
     >>> with replace_folder("runs/model", lambda old: (old / "config.json").exists(), "saved model") as folder:
     ...     (folder / "config.json").write_text("{}")
     """
-    directory = absolute(directory)
+    directory = absolute_path(directory)
     if not is_first_process():
         with tempfile.TemporaryDirectory() as place:
             yield Path(place)
@@ -79,7 +79,7 @@ def replace_folder(
     home = directory if stays else directory.parent
     home.mkdir(parents=True, exist_ok=True)
     remove_incomplete(home, directory.name)
-    with workplace(home, directory.name) as place:
+    with temporary_folder(home, directory.name) as place:
         new = place / "new"
         new.mkdir()
         yield new
@@ -182,7 +182,7 @@ def _others(directory: Path, own: Sequence[str]) -> set[Path]:
     }
 
 
-def settled(directory: str | os.PathLike[str]) -> Path:
+def readable_folder(directory: str | os.PathLike[str]) -> Path:
     """Returns where to read a folder that others may be replacing just now; nothing is renamed for it.
 
     It is the folder itself, which is waited for while another process replaces it. Where a kill in the middle of a
@@ -191,12 +191,12 @@ def settled(directory: str | os.PathLike[str]) -> Path:
     Args:
         directory: What is about to be read.
     """
-    path = absolute(directory)
+    path = absolute_path(directory)
     end = time.monotonic() + _SECONDS_OF_A_SWITCH
     while not os.path.lexists(path):
-        set_aside = [place for place in places(path.parent, path.name) if (place / SET_ASIDE).is_dir()]
+        set_aside = [place for place in temporary_folders(path.parent, path.name) if (place / SET_ASIDE).is_dir()]
         for place in set_aside:
-            with abandoned(place) as is_free:
+            with locked_if_free(place) as is_free:
                 if is_free and not os.path.lexists(path):
                     return place / SET_ASIDE
         if not set_aside or time.monotonic() > end:
@@ -211,14 +211,16 @@ def recover(directory: str | os.PathLike[str]) -> None:
     Args:
         directory: What is about to be written.
     """
-    directory = absolute(directory)
+    directory = absolute_path(directory)
     end = time.monotonic() + _SECONDS_OF_A_SWITCH
     while not directory.exists() and time.monotonic() < end:
-        set_aside = [place for place in places(directory.parent, directory.name) if (place / SET_ASIDE).is_dir()]
+        set_aside = [
+            place for place in temporary_folders(directory.parent, directory.name) if (place / SET_ASIDE).is_dir()
+        ]
         if not set_aside:
             return
         for place in set_aside:
-            with abandoned(place) as is_free:
+            with locked_if_free(place) as is_free:
                 if is_free:
                     put_back(place)
                     remove(place)
@@ -237,13 +239,13 @@ def read_one_version(directory: str | os.PathLike[str], read: Callable[[], T]) -
     Raises:
         Exception: The error of `read`, if the folder has not changed meanwhile.
     """
-    directory = absolute(directory)
+    directory = absolute_path(directory)
     for _ in range(20):
         before = _identity(directory)
         try:
             result = read()
         except Exception:
-            settled(directory)
+            readable_folder(directory)
             if _identity(directory) == before:
                 raise
         else:

@@ -14,7 +14,7 @@ import h5py
 
 from layers.keras_internals import sublayers
 from zoo.storage import h5_sizes
-from zoo.storage.deferred import give
+from zoo.storage.deferred import assign_value
 
 # by the clock, for each second of processor time that the process may take: other processes and disks take their share
 _PATIENCE = 20
@@ -96,7 +96,7 @@ class H5Weights:
             for name in sorted(tables, key=lambda name: -math.prod(self.shapes[name])):
                 # Keras stores bfloat16 in its own way
                 if file[name].dtype.kind == "f":
-                    give(tables[name].weights[0], file[name][()])
+                    assign_value(tables[name].weights[0], file[name][()])
                     read.append(tables[name])
         return read
 

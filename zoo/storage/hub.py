@@ -102,7 +102,7 @@ def push(folder: Path, address: str, *, private: bool | None = None, message: st
     >>> push(Path("exported"), "me/model")
     'hf://me/model@3f1c...'
     """
-    address = checked_address(address)
+    address = require_address(address)
     name, revision = _parse(address)
     hub = _library(address)
     try:
@@ -125,7 +125,7 @@ def push(folder: Path, address: str, *, private: bool | None = None, message: st
     return f"{PREFIX}{name}@{done.oid}"
 
 
-def checked_address(address: str) -> str:
+def require_address(address: str) -> str:
     """Returns the address of a model that is to be written, with `hf://` before it.
 
     Args:

@@ -12,7 +12,7 @@ VALUES = np.array(_POSITIVE + [-value for value in _POSITIVE], "float32")
 _BIAS = 127
 
 
-def unpacked(files: TensorFiles) -> TensorFiles:
+def unpack_mxfp4(files: TensorFiles) -> TensorFiles:
     """Returns tensors in which each pair `name_blocks` and `name_scales` is one of numbers, `name`.
 
     Args:

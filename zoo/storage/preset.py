@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from zoo.storage.files import abandoned, locked, remove_incomplete, synchronize_all, workplace
+from zoo.storage.files import locked, locked_if_free, remove_incomplete, synchronize_all, temporary_folder
 from zoo.storage.h5 import H5Weights, open_h5
 from zoo.storage.preset_format import (
     CONFIG_FILE,
@@ -82,7 +82,7 @@ def write_preset(
     directory.mkdir(parents=True, exist_ok=True)
     try:
         remove_incomplete(directory)
-        with workplace(directory, "preset") as place:
+        with temporary_folder(directory, "preset") as place:
             save_weights(place / WEIGHTS_FILE)
             if save_tokenizer is not None:
                 save_tokenizer(place / TOKENIZER_FOLDER)
@@ -140,7 +140,7 @@ def _free_name(directory: Path, part: str) -> str:
 def _remove_part(path: Path) -> None:
     """Removes a part that is not being read. One that is stays: the next save tries again."""
     if path.is_symlink() or not path.is_dir():
-        with abandoned(path) as is_free:
+        with locked_if_free(path) as is_free:
             if is_free:
                 path.unlink(missing_ok=True)
     else:

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-# whether those that began together still wait for each other, see `part`
+# whether those that began together still wait for each other, see `separate_processes`
 _together = True
 
 
@@ -89,7 +89,7 @@ def first_process_first(name: str) -> Iterator[None]:
         wait_for_all(name)
 
 
-def part() -> None:
+def separate_processes() -> None:
     """From here on no process waits for others: what follows is done by the first one alone."""
     global _together
     if num_processes() > 1:

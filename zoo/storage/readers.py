@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from zoo.storage.deferred import shapes_only
 from zoo.storage.errors import quote
-from zoo.storage.folders import settled
+from zoo.storage.folders import readable_folder
 from zoo.storage.hub import PREFIX, fetch
 
 _READERS: list["Reader"] = []
@@ -135,7 +135,7 @@ def find_reader(preset: str | os.PathLike[str], *, tokenizer: bool = False) -> t
             f"preset must be a directory, hf://owner/name or a name of zoo.list_presets(), got {quote(name)}. "
             "kagglehub.model_download(...) downloads a preset of KerasHub from Kaggle and returns its directory."
         )
-    path = fetch(name) if name.startswith(PREFIX) else settled(name)
+    path = fetch(name) if name.startswith(PREFIX) else readable_folder(name)
     for reader in _READERS:
         if reader.accepts(path) or (tokenizer and reader.accepts_tokenizer(path)):
             return reader, path

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor
-from zoo.preprocessing.datasets import batches_of, converted, peek_first_batch, rows_of, weigh_labels
+from zoo.preprocessing.datasets import batches_of, peek_first_batch, rows_of, token_batches, weigh_labels
 from zoo.preprocessing.rows import batch_parts, is_dataset, is_raw, shorten
 
 NAMES = ("x", "y", "sample_weight")
@@ -238,7 +238,7 @@ class FitInputs:
                 f"{names[0].removesuffix('[0]')} must have use_multiprocessing=False: it holds texts, which TensorFlow "
                 "tokenizes, and a forked process has none of its threads. workers above 1 are threads then."
             )
-        return converted(preprocessor, x, **options)
+        return token_batches(preprocessor, x, **options)
 
     def _validation(self, data: Any, batch_size: int | None, packed: bool | int) -> Any:
         """`validation_data` as Keras takes it."""

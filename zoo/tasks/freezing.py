@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from zoo.backbones.adapters import size_of
-from zoo.backbones.places import EMBEDDINGS, level_of, place_of
+from zoo.backbones.weight_paths import EMBEDDINGS, depth_of, weight_path
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ def weights_of_parts(task: Any, parts: Sequence[str]) -> dict[str, list[Any]]:
     for part in parts:
         if not isinstance(part, str):
             raise ValueError(f"The parts of a model must be given by their names, got {part!r}.")
-    places = [(place_of(task, variable).split("/"), variable) for variable in task.weights]
+    places = [(weight_path(task, variable).split("/"), variable) for variable in task.weights]
     weights = {part: [variable for place, variable in places if _is_in(place, part)] for part in parts}
     for part, found in weights.items():
         if not found:
@@ -98,7 +98,7 @@ def weights_of_parts(task: Any, parts: Sequence[str]) -> dict[str, list[Any]]:
 
 def _is_in(place: list[str], part: str) -> bool:
     if part == EMBEDDINGS:
-        return level_of("/".join(place)) == EMBEDDINGS
+        return depth_of("/".join(place)) == EMBEDDINGS
     names = part.split("/")
     return any(place[at : at + len(names)] == names for at in range(len(place)))
 

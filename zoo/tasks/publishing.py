@@ -9,7 +9,7 @@ from zoo.huggingface import save_task as save_huggingface_task
 from zoo.huggingface.adapter_config import read_adapter_config
 from zoo.huggingface.card import CARD_FILE, adapter_card, model_card
 from zoo.storage import open_preset, push
-from zoo.storage.hub import PREFIX, checked_address
+from zoo.storage.hub import PREFIX, require_address
 from zoo.tasks.saving import save_task
 
 FORMATS = ("huggingface", "preset", "adapter")
@@ -41,7 +41,7 @@ def push_task(
         raise ValueError(
             f"dtype must be None with format={format!r}, which has the weights as they are, got {dtype!r}."
         )
-    address = checked_address(address)
+    address = require_address(address)
     name = address.removeprefix(PREFIX).partition("@")[0]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"

@@ -11,7 +11,7 @@ from zoo.storage import (
     Preset,
     PresetDescription,
     Reader,
-    naming,
+    errors_of_file,
     open_preset,
     read_description,
     register_reader,
@@ -141,9 +141,9 @@ def _from_open_preset(
     replaced: dict[str, Any],
 ) -> Any:
     description, directory = preset.description, preset.path.parent
-    with naming(preset.path):
+    with errors_of_file(preset.path):
         config = config_from_dict(description.backbone)
-    with naming(f"{preset.path}: backbone"):
+    with errors_of_file(f"{preset.path}: backbone"):
         # a packed number of "int4" is two weights
         require_weights(config, preset.weights.elements * (2 if saved.mode else 1), preset.weights.path.name)
     longest, config = config.max_length, replace_choices(config, replaced, load_weights=load_weights)
@@ -167,7 +167,7 @@ def _from_open_preset(
         )
     with deferred(directory.name) as scope:
         backbone = _backbone(config, description, preset.path, is_same=load_weights or not replaced)
-        with naming(f"{preset.path}: options.{ADAPTERS}"):
+        with errors_of_file(f"{preset.path}: options.{ADAPTERS}"):
             needed = backbone.adapters.least_weights(saved.adapters)
             if needed > preset.weights.elements:
                 raise ValueError(
@@ -186,7 +186,7 @@ def _from_open_preset(
             )
         if saved.mode is not None:
             before = task.variables
-            with naming(f"{preset.path}: options.{QUANTIZATION}"):
+            with errors_of_file(f"{preset.path}: options.{QUANTIZATION}"):
                 task.quantize(saved.mode, head=saved.quantized_head)
             held = {id(variable) for variable in task.variables}
             scope.forget(variable for variable in before if id(variable) not in held)
@@ -208,7 +208,7 @@ def _from_open_preset(
 
 def _backbone(config: ModelConfig, description: PresetDescription, path: Path, is_same: bool) -> Backbone:
     """The backbone of a saved model, with initial weights; `is_same`: of the same number as those that were saved."""
-    with naming(path):
+    with errors_of_file(path):
         backbone = Backbone.from_config(config)
     if is_same and backbone.parameter_count() != description.parameter_count:
         raise ValueError(

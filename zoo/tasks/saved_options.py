@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from zoo.backbones.backbone import Backbone
 from zoo.preprocessing.labels import have_same_outputs
-from zoo.storage import naming, quote, require_type
+from zoo.storage import errors_of_file, quote, require_type
 from zoo.tasks.arguments import keyword_arguments, parameters_of
 from zoo.tasks.kinds import OWN_TASKS, registered_tasks
 from zoo.tasks.saving import PREPROCESSOR, registered_kind
@@ -130,7 +130,7 @@ def naming_options(path: Path) -> Iterator[None]:
         path: The file.
     """
     try:
-        with naming(path):
+        with errors_of_file(path):
             yield
     except (TypeError, AttributeError, KeyError, IndexError, ArithmeticError) as error:
         raise ValueError(f"{path}: options do not fit the task ({type(error).__name__}: {error}).") from error

@@ -9,8 +9,8 @@ import numpy as np
 from keras import ops
 
 from layers.keras_internals import is_evaluated_by_fit, model_strategy, sublayers
-from zoo.distribution.alone import predicting
 from zoo.distribution.model import DistributedModel
+from zoo.distribution.one_device import predicts_on_one_device
 from zoo.distribution.replicas import scope_of
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
 from zoo.preprocessing.rows import is_raw, require_count
@@ -18,7 +18,7 @@ from zoo.tasks.fit_inputs import FitInputs
 from zoo.tasks.logits import are_of_single_rows, loss_of_logits, metrics_of_logits
 from zoo.tasks.token_head import TokenHead
 from zoo.training.one_kernel import update_by_one_kernel
-from zoo.training.task_models import renewed
+from zoo.training.task_models import with_fresh_optimizer
 
 
 class TextModel(DistributedModel):
@@ -120,7 +120,7 @@ class TextModel(DistributedModel):
         if not self.compiled:
             return
         with scope_of(self):
-            self.compile(**renewed(self._given_to_compile()))
+            self.compile(**with_fresh_optimizer(self._given_to_compile()))
         self._build_optimizer()
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -307,7 +307,7 @@ class TextModel(DistributedModel):
             inputs = {name: np.asarray(value) for name, value in inputs.items()}
             return function(numbers, inputs, self.predict_on_batch(inputs))
 
-        with predicting(self, by_batch=True):
+        with predicts_on_one_device(self, by_batch=True):
             return map_by_length(run, rows.lengths, require_count(batch_size, "batch_size"))
 
     def _prepare_training(self, what: str) -> None:

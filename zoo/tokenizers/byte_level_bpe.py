@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from zoo.storage import naming, quote, read_bytes
+from zoo.storage import errors_of_file, quote, read_bytes
 from zoo.storage.json_files import MOST_BYTES as MOST_JSON_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_alphabet import byte_characters, missing_bytes_of, to_bytes
@@ -187,7 +187,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         """
         contents = [read_bytes(path, MOST_JSON_BYTES) for path in (vocabulary, merges)]
         tokens, pairs = read_vocabulary(contents[0], vocabulary), read_merges(contents[1], merges)
-        with naming(f"{vocabulary}, {merges}"):
+        with errors_of_file(f"{vocabulary}, {merges}"):
             return cls(tokens, pairs, **options)
 
     @classmethod

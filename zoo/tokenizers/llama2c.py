@@ -6,7 +6,7 @@ import os
 import struct
 from pathlib import Path
 
-from zoo.storage import naming, read_bytes
+from zoo.storage import errors_of_file, read_bytes
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
 from zoo.tokenizers.sentencepiece_check import MOST_BYTES
 
@@ -37,7 +37,7 @@ def load_llama2c_tokenizer(path: str | os.PathLike[str]) -> SentencePieceTokeniz
     """
     path = Path(path)
     content = read_bytes(path, MOST_BYTES)
-    with naming(path):
+    with errors_of_file(path):
         proto = content if path.suffix == ".model" else _proto(_pieces(content))
         tokenizer = SentencePieceTokenizer(proto, **_ROLES)
     tokenizer.source = str(path)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from zoo.storage import naming, quote, read_bytes
+from zoo.storage import errors_of_file, quote, read_bytes
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.distinct import Tokens
 from zoo.tokenizers.offsets import to_characters
@@ -75,7 +75,7 @@ class MarianTokenizer(Tokenizer, kind="marian"):
         self.source_proto, self.target_proto = source_proto, target_proto
         parts = []
         for name, proto in ((SOURCE_FILE, source_proto), (TARGET_FILE, target_proto)):
-            with naming(name):
+            with errors_of_file(name):
                 parse_model(proto)
                 parts.append(SentencePieceOperations(proto))
         self._operations, self._target_operations = parts
@@ -104,7 +104,7 @@ class MarianTokenizer(Tokenizer, kind="marian"):
             FileNotFoundError: A file is missing.
             ValueError: A file is damaged, or a token is not in the vocabulary.
         """
-        with naming(vocabulary):
+        with errors_of_file(vocabulary):
             tokens = in_order_of_ids(read_vocabulary(read_bytes(vocabulary, MOST_BYTES), vocabulary))
         return cls(tokens, read_bytes(source, MOST_BYTES), read_bytes(target, MOST_BYTES), **roles)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from zoo.storage import naming, quote, read_bytes
+from zoo.storage import errors_of_file, quote, read_bytes
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.chat.formats import get_chat_format
@@ -179,7 +179,7 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
             ValueError: It is not a SentencePiece model.
         """
         content = read_bytes(path, MOST_BYTES)
-        with naming(path):
+        with errors_of_file(path):
             return cls(content, **special_tokens)
 
     @classmethod

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from zoo.storage import TokenizerFiles, naming, quote, quote_key, read_tokenizer, require_type, write_tokenizer
+from zoo.storage import TokenizerFiles, errors_of_file, quote, quote_key, read_tokenizer, require_type, write_tokenizer
 from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.chat.formats import get_chat_format
 
@@ -90,7 +90,7 @@ class StoredTokenizer:
                 raise ValueError(f"{stored.path}: config.{quote_key(key)} is not known to a {stored.kind!r}.")
             if key in hints:
                 require_type(value, hints[key], f"{stored.path}: config.{key}")
-        with naming(", ".join([str(stored.path), *stored.names])):
+        with errors_of_file(", ".join([str(stored.path), *stored.names])):
             tokenizer = kind._from_files(stored.files, stored.config)
         tokenizer.source = f"{stored.path} ({', '.join(stored.names)})"
         return tokenizer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from zoo.storage import naming, quote, read_bytes
+from zoo.storage import errors_of_file, quote, read_bytes
 from zoo.storage.json_files import MOST_BYTES
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.bert_normalization import character_table, normalize_characters
@@ -148,7 +148,7 @@ class WordPieceTokenizer(Tokenizer, kind="wordpiece"):
             FileNotFoundError: There is no such file.
             ValueError: It is not UTF-8, or not a vocabulary.
         """
-        with naming(path):
+        with errors_of_file(path):
             return cls(read_tokens(read_bytes(path, MOST_BYTES), path), lowercase=lowercase, **options)
 
     @classmethod

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from layers.keras_internals import OptimizerHooks, copy_exclusions, index_of, schedule_of
-from zoo.backbones.places import EMBEDDINGS, level_of, place_of
+from zoo.backbones.weight_paths import EMBEDDINGS, depth_of, weight_path
 from zoo.training.one_kernel import apply_adam, has_one_kernel, one_update
 
 
@@ -41,7 +41,7 @@ def layer_decay_factors(task: keras.Model, decay: float) -> dict[str, float]:
     """
     if not 0 < decay <= 1:
         raise ValueError(f"decay must be above 0 and at most 1, got {decay!r}.")
-    levels = {variable.path: level_of(place_of(task, variable)) for variable in task.weights}
+    levels = {variable.path: depth_of(weight_path(task, variable)) for variable in task.weights}
     blocks: dict[str, int] = {}
     for level in levels.values():
         if isinstance(level, tuple):

@@ -48,7 +48,7 @@ class TaskModel(DistributedModel):
         self.train_function = self.test_function = self.predict_function = None
         if self.compiled:
             with scope_of(self):
-                self.compile(**renewed(self._given_to_compile()))
+                self.compile(**with_fresh_optimizer(self._given_to_compile()))
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         """Trains the model, see `keras.Model.fit`.
@@ -70,7 +70,7 @@ class TaskModel(DistributedModel):
             task.require_trainable(what)
 
 
-def renewed(given: Mapping[str, Any]) -> dict[str, Any]:
+def with_fresh_optimizer(given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns arguments of `compile` with a fresh optimizer. An optimizer that was built belongs to its old variables.
 
     Args:

@@ -18,7 +18,7 @@ import keras
 from keras import ops
 
 from layers.devices import batch_parts, memory_of_accelerator
-from layers.loops import after, replace_block
+from layers.loops import next_index, replace_block
 from zoo.backbones.output_map import OutputMap
 from zoo.training.losses import check_labels, gradient_by_logits, score_labels
 from zoo.training.metrics import are_hits
@@ -171,12 +171,12 @@ class _Pieces:
             more, values = function(index)
             sums = [old + new for old, new in zip(sums, more, strict=True)]
             all_values = [replace_block(old, index, new) for old, new in zip(all_values, values, strict=True)]
-            return after(index, sums[-1]), sums, all_values
+            return next_index(index, sums[-1]), sums, all_values
 
         sums, values = function(0)
         values = [ops.broadcast_to(value, (self.count, self.rows, *value.shape[1:])) for value in values]
         if not (isinstance(self.count, int) and self.count == 1):
-            begin = (after(0, sums[-1]), sums, values)
+            begin = (next_index(0, sums[-1]), sums, values)
             _, sums, values = ops.while_loop(lambda index, *_: index < self.count, advance, begin)
         return sums, [self._join(value) for value in values]
 

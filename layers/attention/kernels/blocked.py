@@ -27,7 +27,7 @@ from layers.attention.kernels.block_bias import DistanceBias, MatrixBias
 from layers.attention.kernels.blocks import BlockGrid, BlockMask
 from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, HIDDEN, to_float32, value_of
 from layers.attention.masks import AttentionMask
-from layers.loops import after, replace_block
+from layers.loops import next_index, replace_block
 
 # A score below this counts as hidden. A hidden score is HIDDEN or twice that, plus a bias.
 _UNSEEN = 0.5 * HIDDEN
@@ -286,7 +286,7 @@ class _Problem:
                 value_gradient = ops.einsum("bkrc,bkrd->bkcd", self.dropped(weights, i, j), output_gradients[i])
                 row_gradients = row_gradients + ops.matmul(score_gradients, self.key[j])
                 return (
-                    after(j, row_gradients),
+                    next_index(j, row_gradients),
                     row_gradients,
                     replace_block(key_gradients, j, key_gradients[j] + key_gradient),
                     replace_block(value_gradients, j, value_gradients[j] + value_gradient),

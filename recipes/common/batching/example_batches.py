@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from recipes.common.errors import DataError, require_options
 from zoo.preprocessing import EVALUATION_SEED
-from zoo.preprocessing.datasets import weighted
-from zoo.preprocessing.rows import take
+from zoo.preprocessing.datasets import apply_class_weight
+from zoo.preprocessing.rows import take_rows
 from zoo.training import ResumableBatches, choose_bucket_lengths, plan_batches
 
 
@@ -85,11 +85,11 @@ class ExampleBatches(ResumableBatches):
             chosen = tf.gather(tf.ensure_shape(rows, [None]), tf.range(start, start + size))
             # a batch that is not full is filled up with a number that is no row
             chosen = tf.boolean_mask(chosen, chosen < self.number_of_rows)
-            tokens, targets, weights = take(self._examples[:3], chosen)
+            tokens, targets, weights = take_rows(self._examples[:3], chosen)
             # training draws anew in each epoch, validation always the same
             drawn = (self._seed * 10**6 + epoch) * 10**9 + index if self._shuffle else EVALUATION_SEED
             inputs, labels, weights = self._preprocessor.collate(tokens, targets, weights, drawn)
-            weights = weighted(labels, weights, self._class_weight)
+            weights = apply_class_weight(labels, weights, self._class_weight)
             return inputs, labels, tf.ones(tf.shape(chosen)) if weights is None else weights
 
         return batches.map(assemble, num_parallel_calls=tf.data.AUTOTUNE)

@@ -252,7 +252,7 @@ class PreferenceRows:
         """
         ids, learned = (tokens[name].merge_dims(0, 1) for name in ("ids", "learned"))
         inputs, labels, _ = self._preprocessor.replace(sequence_length=self._max_length).shifted(ids)
-        weights, _ = zoo.preprocessing.token_rows.dense(tf.cast(learned[:, 1:], tf.float32), 0, self._max_length)
+        weights, _ = zoo.preprocessing.token_rows.to_dense(tf.cast(learned[:, 1:], tf.float32), 0, self._max_length)
         columns = {**inputs, "labels": labels, "weights": weights}
         length = tf.shape(labels)[1]
         return {name: tf.reshape(column, [-1, 2, length]) for name, column in columns.items()}, targets, None

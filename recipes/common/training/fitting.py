@@ -317,7 +317,7 @@ def train(
         zoo.storage.load_weights(state.best_weights_path, model)
     else:
         zoo.storage.average_weights(averaging.paths, model)
-    if not zoo.distribution.leave(model):
+    if not zoo.distribution.move_to_one_device(model):
         # what follows is done by the first process
         raise SystemExit(0)
     # before anything else can fail
@@ -352,7 +352,7 @@ def _devices() -> str:
 
 def _end_if_lost(error: Exception) -> None:
     """Raises a `RecipeError` if an error says that another process is gone."""
-    if zoo.distribution.lost_others(error):
+    if zoo.distribution.is_lost_process(error):
         raise RecipeError(
             f"process {zoo.distribution.process_id()} of {zoo.distribution.num_processes()} lost the others ({error}); "
             "the same command resumes from the last saved state"
@@ -361,7 +361,7 @@ def _end_if_lost(error: Exception) -> None:
 
 def _samples_alone(model: keras.Model, samples: Callable[[], Iterable[str]]) -> list[str]:
     """The samples, which one device makes."""
-    with zoo.distribution.alone(model) as may_compute:
+    with zoo.distribution.one_device(model) as may_compute:
         return list(samples()) if may_compute else []
 
 

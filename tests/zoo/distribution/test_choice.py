@@ -303,7 +303,7 @@ def results():
     # of the model as before, on its devices
     values.append(made.evaluate(inputs, ids, sample_weight=weights, batch_size=3, verbose=0)[1])
     values.append(made.predict(inputs, batch_size=2, verbose=0))
-    distribution.leave(made)
+    distribution.move_to_one_device(made)
     made.fit(inputs, ids, sample_weight=weights, batch_size=3, shuffle=False, verbose=0)
     values.append(made.predict(inputs, verbose=0))
     return [np.asarray(value) for value in values]

@@ -3,7 +3,7 @@
 import pytest
 from distributed_runs import assert_same, fit, needs_jax, together
 
-from zoo.distribution import lost_others
+from zoo.distribution import is_lost_process
 
 pytestmark = needs_jax
 
@@ -37,14 +37,14 @@ def test_errors_of_others_and_of_this_process(monkeypatch):
     import jax
 
     gone = jax.errors.JaxRuntimeError("UNKNOWN: Gloo all-reduce failed: Connection closed by peer")
-    assert not lost_others(gone)
+    assert not is_lost_process(gone)
     monkeypatch.setattr("zoo.distribution.processes.num_processes", lambda: 2)
-    assert lost_others(gone)
-    assert not lost_others(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"))
-    assert not lost_others(ValueError("labels"))
+    assert is_lost_process(gone)
+    assert not is_lost_process(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"))
+    assert not is_lost_process(ValueError("labels"))
     # what two processes have seen, one of which was killed when states were looked for
     peer = "[external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:48287"
-    assert lost_others(ValueError(f"UNKNOWN: Gloo AllGather failed: {peer}"))
+    assert is_lost_process(ValueError(f"UNKNOWN: Gloo AllGather failed: {peer}"))
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from zoo.huggingface import load_backbone, write_backbone
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import get_family
 from zoo.storage import TensorFiles, open_checkpoint, write_tensors
-from zoo.storage.mxfp4 import unpacked
+from zoo.storage.mxfp4 import unpack_mxfp4
 
 
 def number(code, scale):
@@ -54,9 +54,9 @@ def test_published_experts(reference, tmp_path):
 def test_blocks_and_scales_must_fit():
     shapes = {"up_blocks": (2, 3, 1, 8), "up_scales": (2, 3, 1)}
     with pytest.raises(ValueError, match=r"up_blocks must have shape \(experts, outputs, groups, 16\)"):
-        unpacked(TensorFiles(shapes, shapes.get, "a file"))
+        unpack_mxfp4(TensorFiles(shapes, shapes.get, "a file"))
     shapes = {"up_blocks": (2, 3, 1, 16), "up_scales": (2, 3, 1)}
-    files = unpacked(TensorFiles(shapes, lambda name: np.zeros(shapes[name], "float32"), "a file"))
+    files = unpack_mxfp4(TensorFiles(shapes, lambda name: np.zeros(shapes[name], "float32"), "a file"))
     assert dict(files.shapes) == {"up": (2, 32, 3)}
     with pytest.raises(ValueError, match="up_blocks and up_scales must hold bytes, got float32, float32"):
         files.get("up")

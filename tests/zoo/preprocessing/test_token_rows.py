@@ -7,7 +7,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo.preprocessing.token_rows import add_start_end, checked_lengths, dense, pack  # noqa: E402
+from zoo.preprocessing.token_rows import add_start_end, checked_lengths, pack, to_dense  # noqa: E402
 from zoo.tasks.encoder_task import pool, take_positions  # noqa: E402
 
 START, END = 1, 2
@@ -63,12 +63,12 @@ def test_single_texts():
 
 
 def test_dense():
-    ids, mask = dense(ragged([[5, 6, 7], [8]]), 0, longest=24)
+    ids, mask = to_dense(ragged([[5, 6, 7], [8]]), 0, longest=24)
     assert ids.numpy().tolist() == [[5, 6, 7] + [0] * 5, [8] + [0] * 7] and mask.numpy().sum(1).tolist() == [3, 1]
     # not beyond the longest, but nothing is cut that is a token
-    assert dense(ragged([[5, 6, 7]]), 0, longest=6)[0].shape == (1, 6)
-    assert dense(ragged([[5] * 9]), 0, longest=6)[0].shape == (1, 9)
-    assert dense(ragged([[5] * 9, []]), 0)[0].shape == (2, 16)
+    assert to_dense(ragged([[5, 6, 7]]), 0, longest=6)[0].shape == (1, 6)
+    assert to_dense(ragged([[5] * 9]), 0, longest=6)[0].shape == (1, 9)
+    assert to_dense(ragged([[5] * 9, []]), 0)[0].shape == (2, 16)
 
 
 def test_rows_that_are_too_long():

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from zoo.storage import json_files, naming, parse_json, quote, quote_key, read_json, require_type, to_dataclass
+from zoo.storage import errors_of_file, json_files, parse_json, quote, quote_key, read_json, require_type, to_dataclass
 
 
 @dataclasses.dataclass
@@ -149,7 +149,7 @@ def test_messages_stay_short(value):
             to_dataclass(Outer, values, "c.json")
         assert len(str(caught.value)) < 400
     with pytest.raises(ValueError, match="^c.json: ") as caught:
-        with naming("c.json"):
+        with errors_of_file("c.json"):
             raise ValueError("x" * 300_000)
     assert len(str(caught.value)) < 2000
 

@@ -20,7 +20,7 @@ from zoo.storage import (
     write_preset,
     write_tokenizer,
 )
-from zoo.storage.files import workplace
+from zoo.storage.files import temporary_folder
 
 
 def start(function, *arguments):
@@ -111,7 +111,7 @@ def test_the_next_save_sweeps_what_a_killed_one_left(tmp_path, save):
     killed = start(save, place, die)
     killed.join(60)
     assert killed.exitcode == -signal.SIGKILL and len(left()) == 1
-    with workplace(left()[0].parent, "model") as other:  # of somebody who is writing just now
+    with temporary_folder(left()[0].parent, "model") as other:  # of somebody who is writing just now
         save(place, whole)
         assert left() == [other]
     assert not left() and place.exists()

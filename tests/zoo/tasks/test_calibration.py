@@ -6,7 +6,7 @@ import pytest
 
 tf = pytest.importorskip("tensorflow")
 
-from zoo.huggingface.left_out import check_options  # noqa: E402
+from zoo.huggingface.unsupported_parts import check_options  # noqa: E402
 from zoo.tasks import TextClassifier, TokenClassifier  # noqa: E402
 from zoo.tasks.calibration import best_thresholds, calibration_error, fit_temperature  # noqa: E402
 

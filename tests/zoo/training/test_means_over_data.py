@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import zoo
-from zoo.counts import CountedMean, counting
+from zoo.counts import CountedMean, counting_batch
 from zoo.distribution.accumulation import weigh_accumulated
 from zoo.distribution.model import DistributedModel
 from zoo.training import Distiller, TokenAccuracy, TokenCount, TokenCrossEntropy, TokenNegativeLogLikelihood
@@ -215,7 +215,7 @@ def test_accumulation_overwrites_with_the_largest():
     optimizer.build([scale, weight])
     weigh_accumulated(optimizer)
     for count, value in ((3.0, 2.0), (5.0, 1.5)):
-        with counting(ops.convert_to_tensor(count)):
+        with counting_batch(ops.convert_to_tensor(count)):
             optimizer.apply([ops.convert_to_tensor([value]), ops.convert_to_tensor([value])])
     np.testing.assert_allclose(ops.convert_to_numpy(scale), [2.0])
     np.testing.assert_allclose(ops.convert_to_numpy(weight), [1.0 - (3 * 2.0 + 5 * 1.5) / 8], rtol=1e-6)

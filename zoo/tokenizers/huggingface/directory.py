@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from zoo.storage import naming, quote, read_bytes, read_json, require_type
+from zoo.storage import errors_of_file, quote, read_bytes, read_json, require_type
 from zoo.storage.tokenizer import FORMAT
 from zoo.storage.user_warnings import warn_user
 from zoo.tokenizers.base import Tokenizer
@@ -95,13 +95,13 @@ def _load(path: Path, roles: dict[str, str | None]) -> tuple[Path, Tokenizer]:
     if not directory.is_dir():
         raise FileNotFoundError(f"There is no directory {str(path)!r}.")
     config = {name: value for file in _CONFIG_FILES for name, value in _read_json(directory / file).items()}
-    with naming(directory):
+    with errors_of_file(directory):
         roles = {**roles_from_config(config), **roles}
     # what does not fit may be said in any of these
     others = [name for name in _CONFIG_FILES if (directory / name).is_file()]
 
     def named(file: Path) -> AbstractContextManager[None]:
-        return naming(", ".join([str(file), *others]))
+        return errors_of_file(", ".join([str(file), *others]))
 
     json_file = path if path.is_file() else directory / "tokenizer.json"
     if json_file.is_file():

@@ -157,7 +157,7 @@ def test_each_optimizer_of_keras_trains_with_rates_by_layer():
 
 def test_states_of_callbacks_of_ones_own_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo.inspect, "plot_curves", lambda *arguments, **options: None)
-    monkeypatch.setattr(zoo.distribution, "leave", lambda model: True)
+    monkeypatch.setattr(zoo.distribution, "move_to_one_device", lambda model: True)
     monkeypatch.setattr(zoo.storage, "average_weights", lambda *arguments: None)
     kept, given = [], []
 
@@ -211,7 +211,7 @@ def test_early_stopping_does_not_keep_what_was_not_better():
 
 def test_what_is_said_of_a_resumed_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(zoo.inspect, "plot_curves", lambda *arguments, **options: None)
-    monkeypatch.setattr(zoo.distribution, "leave", lambda model: True)
+    monkeypatch.setattr(zoo.distribution, "move_to_one_device", lambda model: True)
     monkeypatch.setattr(zoo.storage, "average_weights", lambda *arguments: None)
     model = SimpleNamespace(
         fit=lambda *arguments, **options: SimpleNamespace(history={"loss": [1.0]}),

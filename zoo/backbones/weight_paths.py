@@ -6,7 +6,7 @@ from typing import Any
 EMBEDDINGS = "embeddings"
 
 
-def place_of(task: Any, variable: Any) -> str:
+def weight_path(task: Any, variable: Any) -> str:
     """Returns the place of a weight in a task: "backbone/encoder/block_0/attention/query/kernel".
 
     Args:
@@ -19,15 +19,15 @@ def place_of(task: Any, variable: Any) -> str:
     return variable.path
 
 
-def level_of(place: str) -> tuple[str, int] | str:
+def depth_of(place: str) -> tuple[str, int] | str:
     """Returns how far up in a model a weight stands: its stack and block, "embeddings" before them, "top" behind.
 
     Args:
-        place: See `place_of`.
+        place: See `weight_path`.
 
     Example:
 
-    >>> level_of("backbone/decoder/block_3/attention/query/kernel")
+    >>> depth_of("backbone/decoder/block_3/attention/query/kernel")
     ('decoder', 3)
     """
     names = place.split("/")

@@ -9,11 +9,11 @@ import keras
 from layers.keras_internals import model_strategy, set_model_strategy, set_value_and_layout, value_and_layout
 from zoo.distribution.choice import forget
 from zoo.distribution.layouts import ModelLayouts
-from zoo.storage.processes import is_first_process, num_processes, part, whole_value
+from zoo.storage.processes import is_first_process, num_processes, separate_processes, whole_value
 
 
 @contextlib.contextmanager
-def alone(model: keras.Model) -> Iterator[bool]:
+def on_one_device(model: keras.Model) -> Iterator[bool]:
     """A context in which the first process computes with a model on one device.
 
     The device must have room for all weights. All processes must enter the context. They send the first process the
@@ -58,7 +58,7 @@ def alone(model: keras.Model) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def predicting(model: keras.Model, *, by_batch: bool = False) -> Iterator[None]:
+def predicts_on_one_device(model: keras.Model, *, by_batch: bool = False) -> Iterator[None]:
     """In which a model predicts, by one device where Keras would want as many rows for each replica.
 
     On TensorFlow each replica would compute all rows of a single batch, and Keras put these one behind the other.
@@ -77,14 +77,14 @@ def predicting(model: keras.Model, *, by_batch: bool = False) -> Iterator[None]:
         return
     if num_processes() > 1:
         raise ValueError(
-            f"{num_processes()} processes do not predict together: do it in `with zoo.distribution.alone(model) as "
-            "may_compute`, which all must enter."
+            f"{num_processes()} processes do not predict together: do it in `with "
+            "zoo.distribution.on_one_device(model) as may_compute`, which all must enter."
         )
-    with alone(model):
+    with on_one_device(model):
         yield
 
 
-def leave(model: keras.Model) -> bool:
+def move_to_one_device(model: keras.Model) -> bool:
     """Moves a trained model to a single device for good.
 
     If it is trained again, it has a new optimizer.
@@ -114,7 +114,7 @@ def leave(model: keras.Model) -> bool:
         return True
     _hold_whole(_variables_of(model))
     forget()
-    part()
+    separate_processes()
     if is_first_process():
         model.renew_training()
     return is_first_process()
