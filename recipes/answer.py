@@ -22,8 +22,8 @@ import numpy as np
 import zoo
 from recipes.common.charts import plot_reliability, title_of
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
+from recipes.common.data.data_config import TestedDataConfig
+from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.data.questions import QUESTIONS, Question, columns_of, read_questions
 from recipes.common.evaluation.answer_metrics import answer_scores, best_threshold, normalized, token_f1
 from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
@@ -40,21 +40,17 @@ from recipes.common.training.models import make_or_load_task
 from recipes.common.training.windowed import count_cut_questions
 
 TUNE = "tune"
+# how questions are read
+SOURCE = Source(QUESTIONS, read_questions)
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TestedDataConfig):
     """Where the questions come from."""
 
     train: list[str] = setting(
-        ["date_events"], "Files of SQuAD or JSON lines (or .gz), or the name of a data set.", offers="paths"
+        ["date_events"], "Files of SQuAD, JSON lines (or .gz) or Parquet, or a data set.", offers="paths"
     )
-    validation: list[str] = validation_part()
-    test: list[str] = test_part()
-    on_error: Literal["raise", "skip"] = setting(
-        "raise", "What to do at a malformed question: stop, or skip and count it."
-    )
-    deduplicate: bool = deduplicate_key()
     language: str = setting(
         "en",
         "Two-letter code of the language of the answers. Scores ignore the articles of ar, de, en, es and vi.",
@@ -112,7 +108,7 @@ def main(config: AnswerConfig) -> dict[str, Any]:
     started = time.monotonic()
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
-        train, validation, test = open_parts(config.data, QUESTIONS, read_questions, account=run.data)
+        train, validation, test = open_parts(config.data, SOURCE, account=run.data)
         task = make_model(config, run, train)
         parts = {"training": train, "validation": validation, "test": test}
         cut = {

@@ -25,7 +25,8 @@ from recipes.common.corpus.application import OUTPUT, Application, ApplyTask, ap
 from recipes.common.corpus.engines import run_all
 from recipes.common.corpus.exported_model import bind, describe_endpoint, export_folder
 from recipes.common.corpus.output_folder import compare, compare_files, locked, planned, tidy
-from recipes.common.corpus.sources import USUAL_SPLIT, find_parts, require_read, state_of
+from recipes.common.corpus.sources import find_parts, require_read, state_of
+from recipes.common.data.records import USUAL_SPLIT
 from recipes.common.errors import BadLines, ConfigError, DataError
 from recipes.common.output_file import check_place
 from recipes.common.processes import threads_each

@@ -22,8 +22,8 @@ import numpy as np
 import zoo
 from recipes.common.charts import plot_agreement, plot_confusion, title_of
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
+from recipes.common.data.data_config import TestedDataConfig
+from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.data.labelled_text import (
     LABELLED,
     LabelledText,
@@ -49,14 +49,12 @@ from recipes.common.training.windowed import WindowedModelConfig, count_cut, len
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TestedDataConfig):
     """Where the examples come from."""
 
     train: list[str] = setting(
-        ["date_languages"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.", offers="paths"
+        ["date_languages"], "TSV, CSV, JSON-lines (or .gz) or Parquet files, or a data set.", offers="paths"
     )
-    validation: list[str] = validation_part()
-    test: list[str] = test_part()
     text_columns: list[str] = setting(
         ["1"], "Column of the text, or the two columns of a pair: numbers from 1, or names.", of_files=True
     )
@@ -67,8 +65,6 @@ class DataConfig:
         of_files=True,
     )
     label_separator: str | None = setting(None, "String that separates several labels of a text.", of_files=True)
-    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
-    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,21 +205,14 @@ def check(config: ClassifyConfig) -> None:
 
 def open_examples_of(config: ClassifyConfig, run: RunFolder) -> list[Sequence[LabelledText]]:
     """Returns training, validation and test examples, and says what was left out."""
-    data = config.data
-    return open_parts(
-        data,
-        LABELLED,
-        lambda files, bad: read_examples(
-            files,
-            bad,
-            text_columns=data.text_columns,
-            label_column=data.label_column,
-            header=data.header,
-            label_separator=data.label_separator,
-            numeric=config.model.problem == "regression",
-        ),
-        account=run.data,
-    )
+    return open_parts(config.data, source_of(config.data, config.model.problem == "regression"), account=run.data)
+
+
+def source_of(data: DataConfig, numeric: bool) -> Source:
+    """Returns how examples are read; with labels that are numbers, or not."""
+    columns = {"text_columns": data.text_columns, "label_column": data.label_column, "header": data.header}
+    options = {**columns, "label_separator": data.label_separator, "numeric": numeric}
+    return Source(LABELLED, lambda files, bad: read_examples(files, bad, **options))
 
 
 def make_model(config: ClassifyConfig, run: RunFolder, examples: Sequence[LabelledText]) -> zoo.TextClassifier:

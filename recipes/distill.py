@@ -23,7 +23,7 @@ import numpy as np
 import zoo
 from recipes import language_model, pretrain_masked_lm, translate
 from recipes.common.config import differences, run_recipe, setting
-from recipes.common.data.held_out_files import deduplicate_key, validation_part
+from recipes.common.data import data_config
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.evaluation.translation_metrics import translation_scores
@@ -60,15 +60,19 @@ class TeacherConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(data_config.DataConfig):
     """Where the texts, or for a Seq2SeqLM the pairs, come from; of pairs for training the sources alone are used."""
 
     train: list[str] = setting(
         [], "Files, plain or .gz, or the name of a data set. Empty: generated dates.", offers="paths"
     )
-    validation: list[str] = validation_part()
     unit: Literal["file", "paragraph", "line"] = setting(
         "file", "Which part of a file is a document (not for Seq2SeqLM).", of_files=True
+    )
+    text_key: str = setting(
+        "text",
+        "Key of the text in JSON lines, Parquet files and data sets. Each text is as a file.",
+        of_files=True,
     )
     words_per_text: int = setting(48, "MaskedLM: longer texts are cut into texts of this many words.", least=2)
     packing: Literal["windows", "documents"] = setting(
@@ -82,8 +86,6 @@ class DataConfig:
         "Seq2SeqLM: whether the first row of a table has the column names. null: if keys are given.",
         of_files=True,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed line: stop, or skip and count it.")
-    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,8 +24,8 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.account import DataAccount
-from recipes.common.data.data_sets import are_named, is_name, open_part, open_parts
-from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
+from recipes.common.data.data_config import TestedDataConfig
+from recipes.common.data.data_sets import Source, are_named, is_name, open_part, open_parts
 from recipes.common.data.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
 from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups
 from recipes.common.data.text_groups import GROUPS, TextGroup, group_columns, read_groups
@@ -44,14 +44,12 @@ from recipes.common.training.models import make_or_load_task
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TestedDataConfig):
     """Where the texts come from."""
 
     train: list[str] = setting(
-        ["date_pairs"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.", offers="paths"
+        ["date_pairs"], "TSV, CSV, JSON-lines (or .gz) or Parquet files, or a data set.", offers="paths"
     )
-    validation: list[str] = validation_part()
-    test: list[str] = test_part()
     text_columns: list[str] = setting(
         ["1", "2"],
         "Columns of the texts, as numbers from 1 or names: the two texts of a pair, or anchor, "
@@ -63,8 +61,6 @@ class DataConfig:
     header: bool | None = setting(
         None, "Whether the first row of a table names its columns. null: yes if columns are given by name."
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
-    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -249,22 +245,33 @@ def check(config: EmbedConfig) -> None:
 def open_data(config: EmbedConfig, account: DataAccount | None = None) -> list[Sequence[Any]]:
     """Returns training, validation and test rows, and says what was left out."""
     data = config.data
-    if config.objective.name not in zoo.preprocessing.text_embedder.WITH_SIMILARITIES:
-        columns = {"text_columns": data.text_columns, "header": data.header}
-        parts = open_parts(data, GROUPS, lambda files, bad: read_groups(files, bad, **columns), account=account)
+    has_similarities = config.objective.name in zoo.preprocessing.text_embedder.WITH_SIMILARITIES
+    parts = open_parts(data, source_of(data, has_similarities), account=account)
+    if not has_similarities:
         for files, part in zip((data.train, data.validation, data.test), parts, strict=True):
             if len(part[0].texts) not in zoo.preprocessing.text_embedder.OBJECTIVES[config.objective.name]:
                 raise DataError(
                     f"{(files or data.train)[0]} has {len(part[0].texts)} texts in a row, too few for a triplet"
                 )
-        return parts
-    columns = {"text_columns": data.text_columns, "label_column": data.label_column, "header": data.header}
-    return open_parts(
-        data,
+    return parts
+
+
+def source_of(data: DataConfig, has_similarities: bool, texts: Sequence[str] = (), label: str = "") -> Source:
+    """Returns how rows are read: pairs with a similarity, or groups of texts that belong together.
+
+    Args:
+        data: The group of the config.
+        has_similarities: Whether they are pairs with a similarity.
+        texts, label: Columns in place of those of the group.
+    """
+    columns = {"text_columns": texts or data.text_columns, "header": data.header}
+    if not has_similarities:
+        return Source(GROUPS, lambda files, bad: read_groups(files, bad, **columns))
+    columns["label_column"] = label or data.label_column
+    return Source(
         LABELLED,
         lambda files, bad: read_examples(files, bad, numeric=True, **columns),
         lambda pair, bad: is_in_range(pair, bad, data.highest),
-        account=account,
     )
 
 
@@ -277,15 +284,10 @@ def open_evaluation(
     pairs: Sequence[Any] = test if has_similarities else []
     if evaluation.similarity:
         *texts, label = evaluation.similarity_columns
-        columns = {"text_columns": texts, "label_column": label, "header": data.header}
-        options = {
-            "read": lambda files, bad: read_examples(files, bad, numeric=True, **columns),
-            "check": lambda pair, bad: is_in_range(pair, bad, data.highest),
-        }
-        name = " ".join(evaluation.similarity)
-        pairs, _ = open_part(evaluation.similarity, "test", LABELLED, on_error=data.on_error, **options)
+        source, name = source_of(data, True, texts, label), " ".join(evaluation.similarity)
+        pairs, _ = open_part(evaluation.similarity, "test", source, data.on_error)
         if pairs is None:
-            pairs, _ = open_part(evaluation.similarity, "validation", LABELLED, on_error=data.on_error, **options)
+            pairs, _ = open_part(evaluation.similarity, "validation", source, data.on_error)
             if pairs is None:
                 raise DataError(f"evaluation.similarity: {name} has neither a test nor a validation set")
             print(f"{name}: there is no test set; this is the validation set")

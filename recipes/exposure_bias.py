@@ -23,7 +23,7 @@ import zoo
 from recipes import translate
 from recipes.command.printing import print_result
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.data_sets import TextPair, open_part
+from recipes.common.data.data_sets import Source, TextPair, open_part
 from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.errors import ConfigError, DataError, errors_of
 from recipes.common.evaluation.translation_metrics import bleu, bleu_tokenization
@@ -82,7 +82,7 @@ def main(config: ExposureBiasConfig) -> dict[str, Any]:
     steps = FinalSteps(folder)
     named = dict(zip(config.names or config.models, config.models, strict=True))
     folders = named or train_small_models(config, steps)
-    test, _ = open_part(config.data, "test", PARALLEL, read_pairs, "raise")
+    test, _ = open_part(config.data, "test", Source(PARALLEL, read_pairs), "raise")
     if test is None:
         raise DataError(f"{' '.join(config.data)} has no test set")
     pairs = [pair for pair, _ in zip(test, range(config.most_texts), strict=False)]

@@ -21,8 +21,8 @@ from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.chat_data import CONVERSATIONS, short_conversations
 from recipes.common.data.chat_files import CHAT_FORMATS, Conversation, read_conversations
-from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
+from recipes.common.data.data_config import TestedDataConfig
+from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.evaluation.text_metrics import exact_match
 from recipes.common.finish import decoded, finish
@@ -33,12 +33,10 @@ from recipes.common.training.tokenizers import TokenizerConfig
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TestedDataConfig):
     """Where the conversations come from."""
 
-    train: list[str] = setting(["date_questions"], "JSON files (or .gz), or the name of a data set.", offers="paths")
-    validation: list[str] = validation_part()
-    test: list[str] = test_part()
+    train: list[str] = setting(["date_questions"], "JSON (or .gz) or Parquet files, or a data set.", offers="paths")
     format: Literal["auto", "messages", "sharegpt", "alpaca"] = setting(
         "auto",
         "Format of the rows. auto: recognised by their keys (messages; conversations; instruction and output).",
@@ -65,8 +63,6 @@ class DataConfig:
         "Longer conversations are dropped.",
         least=2,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
-    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,14 +142,7 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
         if config.model.start_from is not None:
             task = make_model(config, run, chat_format)
             chat_format = task.chat_format
-        training, validation, test = open_parts(
-            data,
-            CONVERSATIONS,
-            lambda files, bad: read_conversations(
-                files, bad, chat_format=chat_format, file_format=data.format, key=data.key
-            ),
-            account=run.data,
-        )
+        training, validation, test = open_parts(data, source_of(data, chat_format), account=run.data)
         if task is None:
             task = make_model(config, run, chat_format, training)
         is_validation = test == validation
@@ -205,6 +194,12 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
 
         ending = {"export": export if config.export else None, "trial": trial, "test_is_validation": is_validation}
         return finish(run, "finetune", task, results, started, examples=asked, **ending)
+
+
+def source_of(data: DataConfig, chat_format: zoo.tokenizers.ChatFormat) -> Source:
+    """Returns how conversations are read."""
+    options = {"chat_format": chat_format, "file_format": data.format, "key": data.key}
+    return Source(CONVERSATIONS, lambda files, bad: read_conversations(files, bad, **options))
 
 
 def make_batches(

@@ -22,7 +22,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
-from recipes.common.data.held_out_files import deduplicate_key
+from recipes.common.data import data_config
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import bits_per_character, perplexity
 from recipes.common.finish import decoded, finish
@@ -45,24 +45,22 @@ _MOST_NUMBERS = 1 << 26
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(data_config.DataConfig):
     """Where the text comes from."""
 
     train: list[str] = setting(["date_lines"], TRAIN_HELP, offers="paths")
-    validation: list[str] = setting(
-        [], "Text files or a data set. Empty: the validation set of the data set that train names.", offers="paths"
-    )
     weights: list[float] = setting([], WEIGHTS_HELP)
     unit: Literal["file", "paragraph", "line"] = setting("file", "Which part of a file is a document.", of_files=True)
+    text_key: str = setting(
+        "text",
+        "Key of the text in JSON lines, Parquet files and data sets. Each text is as a file.",
+        of_files=True,
+    )
     packing: Literal["windows", "documents"] = setting(
         "windows",
         "windows: windows of all documents joined. documents: rows of whole documents that do not "
         "attend to each other.",
     )
-    on_error: Literal["raise", "skip"] = setting(
-        "raise", "What to do at a line that is not UTF-8: stop, or skip and count it."
-    )
-    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)

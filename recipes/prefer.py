@@ -25,8 +25,8 @@ from recipes import finetune
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.chat_files import CHAT_FORMATS
-from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
+from recipes.common.data.data_config import TestedDataConfig
+from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.data.preference_data import (
     PREFERENCES,
     Preference,
@@ -44,12 +44,10 @@ from recipes.common.training.reference import likelihoods, reference_likelihoods
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TestedDataConfig):
     """Where the preferences come from."""
 
-    train: list[str] = setting(["date_preferences"], "JSON files (or .gz), or the name of a data set.", offers="paths")
-    validation: list[str] = validation_part()
-    test: list[str] = test_part()
+    train: list[str] = setting(["date_preferences"], "JSON (or .gz) or Parquet files, or a data set.", offers="paths")
     keys: list[str] = setting(
         ["prompt", "chosen", "rejected"],
         "Keys of the prompt, the preferred reply and the rejected reply.",
@@ -65,8 +63,6 @@ class DataConfig:
         "Largest number of tokens of prompt and reply. null: that of the model. Pairs with a longer text are dropped.",
         least=2,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
-    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,13 +257,16 @@ def load_start(config: PreferConfig, run: RunFolder, source: str) -> zoo.CausalL
 
 def open_preferences(config: PreferConfig, task: zoo.CausalLM, run: RunFolder) -> list[list[Preference]]:
     """Returns the training, validation and test sets."""
+    return open_parts(config.data, source_of(config.data, task), account=run.data)
+
+
+def source_of(data: DataConfig, task: zoo.CausalLM) -> Source:
+    """Returns how preferences are read, for the chat format of a model."""
     chat_format = task.chat_format
-    return open_parts(
-        config.data,
+    return Source(
         PREFERENCES,
-        lambda files, bad: read_preferences(files, bad, chat_format=chat_format, keys=config.data.keys),
+        lambda files, bad: read_preferences(files, bad, chat_format=chat_format, keys=data.keys),
         lambda preference, bad: is_preference(preference, bad, chat_format),
-        account=run.data,
     )
 
 

@@ -35,7 +35,8 @@ from recipes.common.corpus.shards import (
     fingerprint,
     is_corpus,
 )
-from recipes.common.corpus.sources import USUAL_SPLIT, Part, find_parts, require_read, share_out, state_of
+from recipes.common.corpus.sources import Part, find_parts, require_read, share_out, state_of
+from recipes.common.data.records import USUAL_SPLIT
 from recipes.common.errors import BadLines, ConfigError, DataError, errors_of
 from recipes.common.processes import threads_each
 

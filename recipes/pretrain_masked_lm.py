@@ -22,7 +22,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
-from recipes.common.data.held_out_files import deduplicate_key
+from recipes.common.data import data_config
 from recipes.common.data.plain_text import cut_texts
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import perplexity
@@ -48,20 +48,18 @@ from recipes.common.words import word_places
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(data_config.DataConfig):
     """Where the text comes from."""
 
     train: list[str] = setting(["date_lines"], TRAIN_HELP, offers="paths")
-    validation: list[str] = setting(
-        [], "Text files or a data set. Empty: the validation set of the data set that train names.", offers="paths"
-    )
     weights: list[float] = setting([], WEIGHTS_HELP)
     unit: Literal["paragraph", "line"] = setting("paragraph", "Which part of a file is a text.", of_files=True)
-    words_per_text: int = setting(48, "Longer texts are cut into texts of this many words.", least=2, most=1 << 16)
-    on_error: Literal["raise", "skip"] = setting(
-        "raise", "What to do at a line that is not UTF-8: stop, or skip and count it."
+    text_key: str = setting(
+        "text",
+        "Key of the text in JSON lines, Parquet files and data sets. Each text is as a file.",
+        of_files=True,
     )
-    deduplicate: bool = deduplicate_key()
+    words_per_text: int = setting(48, "Longer texts are cut into texts of this many words.", least=2, most=1 << 16)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,8 +20,8 @@ import numpy as np
 import zoo
 from recipes.common.config import run_recipe, setting
 from recipes.common.data.account import DataAccount
-from recipes.common.data.data_sets import open_parts
-from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
+from recipes.common.data.data_config import TestedDataConfig
+from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.data.labelled_text import LABELLED, NO_LABEL, LabelledText, is_in_range, read_examples
 from recipes.common.data.relevance import Pair, pairs_of_groups, with_negatives
 from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
@@ -47,14 +47,12 @@ _DRAWN = 20
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TestedDataConfig):
     """Where queries and documents come from."""
 
     train: list[str] = setting(
-        ["date_queries"], "TSV, CSV or JSON-lines files (or .gz), or the name of a data set.", offers="paths"
+        ["date_queries"], "TSV, CSV, JSON-lines (or .gz) or Parquet files, or a data set.", offers="paths"
     )
-    validation: list[str] = validation_part()
-    test: list[str] = test_part()
     text_columns: list[str] = setting(
         ["1", "2"],
         "Columns of the query, of the relevant document and of any irrelevant ones, as numbers from 1 or names.",
@@ -75,8 +73,6 @@ class DataConfig:
         "Whether the first row of a table names its columns. null: yes if columns are given by name.",
         of_files=True,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
-    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,25 +206,32 @@ def check(config: RerankConfig) -> None:
 
 def open_data(config: RerankConfig, account: DataAccount | None = None) -> list[Sequence[Any]]:
     """Returns training, validation and test rows, and says what was left out."""
-    data = config.data
+    return open_parts(config.data, source_of(config.data, config.model.problem), account=account)
+
+
+def source_of(data: DataConfig, problem: str | None = None) -> Source:
+    """Returns how rows are read: groups of texts, or pairs with their relevance.
+
+    Args:
+        data: The group of the config.
+        problem: What is predicted; with "binary" the relevance is 0 or the highest one.
+    """
+    columns = {"text_columns": data.text_columns, "header": data.header}
     if data.label_column is None:
-        columns = {"text_columns": data.text_columns, "header": data.header}
-        return open_parts(data, GROUPS, lambda files, bad: read_groups(files, bad, **columns), account=account)
-    columns = {"text_columns": data.text_columns, "label_column": data.label_column, "header": data.header}
+        return Source(GROUPS, lambda files, bad: read_groups(files, bad, **columns))
+    columns["label_column"] = data.label_column
 
     def accept(pair: LabelledText, bad: BadLines) -> bool:
         if not is_in_range(pair, bad, data.highest):
             return False
-        if config.model.problem == "binary" and pair.label not in (0, data.highest):
+        if problem == "binary" and pair.label not in (0, data.highest):
             bad.add(
                 NO_LABEL, pair.origin, f"with problem 'binary' it must be 0 or {data.highest:g}, got {pair.label:g}"
             )
             return False
         return True
 
-    return open_parts(
-        data, LABELLED, lambda files, bad: read_examples(files, bad, numeric=True, **columns), accept, account=account
-    )
+    return Source(LABELLED, lambda files, bad: read_examples(files, bad, numeric=True, **columns), accept)
 
 
 def pairs_of(config: RerankConfig, rows: Sequence[LabelledText | TextGroup]) -> list[Pair]:

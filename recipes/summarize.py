@@ -13,12 +13,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any
 
 import zoo
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.data_sets import TextPair, open_parts
-from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
+from recipes.common.data.data_config import TestedDataConfig
+from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
 from recipes.common.evaluation.rouge import rouge
 from recipes.common.finish import decoded, finish
@@ -39,14 +39,12 @@ from recipes.translate import (
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TestedDataConfig):
     """Where the texts come from."""
 
     train: list[str] = setting(
-        ["date_notes"], "JSON-lines, TSV or CSV files (or .gz), or the name of a data set.", offers="paths"
+        ["date_notes"], "JSON-lines, TSV or CSV (or .gz) or Parquet files, or a data set.", offers="paths"
     )
-    validation: list[str] = validation_part()
-    test: list[str] = test_part()
     keys: list[str] = setting(
         ["source", "target"], "Keys or columns of text and summary. Either may be a list.", of_files=True
     )
@@ -55,8 +53,6 @@ class DataConfig:
         "Whether the first row of a table names its columns. null: yes if columns are given by name.",
         of_files=True,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
-    deduplicate: bool = deduplicate_key()
     max_text_length: int = setting(
         128,
         "Largest number of tokens of a text, including the end token. Longer texts are dropped and counted.",
@@ -114,12 +110,7 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
     sampler = None if config.sampler is None else make_sampler(config.sampler)
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
-        training, validation, test = open_parts(
-            data,
-            SUMMARIES,
-            lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header),
-            account=run.data,
-        )
+        training, validation, test = open_parts(data, source_of(data), account=run.data)
         task = make_or_load_task(
             zoo.Seq2SeqLM,
             config.model,
@@ -156,6 +147,11 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
             "test_is_validation": test == validation,
         }
         return finish(run, "summarize", task, results, started, **ending)
+
+
+def source_of(data: DataConfig) -> Source:
+    """Returns how texts and summaries are read."""
+    return Source(SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header))
 
 
 def _pairs(rows: list[Summary]) -> list[TextPair]:

@@ -18,7 +18,6 @@ import functools
 import itertools
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -26,12 +25,12 @@ import numpy as np
 import zoo
 from recipes.common.charts import plot_confusion
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.data_sets import is_name, open_parts
-from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
+from recipes.common.data.data_config import TestedDataConfig
+from recipes.common.data.data_sets import Source, is_name, open_parts
 from recipes.common.data.labelled_text import require_known_labels, unknown_labels
 from recipes.common.data.spanned_text import SPANNED, SpannedText, read_spanned, span_errors, span_scores, with_tags
 from recipes.common.data.tagged_words import TAGGED, TaggedWords, read_tagged
-from recipes.common.data.text_files import JSON_SUFFIXES, suffix_of
+from recipes.common.data.text_files import holds_records
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.calibrated import calibrate, calibration_scores
 from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
@@ -46,25 +45,29 @@ from recipes.common.training.windowed import WindowedModelConfig, length_options
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TestedDataConfig):
     """Where the sentences come from."""
 
     train: list[str] = setting(
         ["date_parts"],
-        "CoNLL or CoNLL-U files, JSON lines with spans (or .gz), or the name of a data set.",
+        "CoNLL or CoNLL-U files, JSON lines (or .gz) or Parquet files with spans or words, or a data set.",
         offers="paths",
     )
-    validation: list[str] = validation_part()
-    test: list[str] = test_part()
-    word_column: int = setting(1, "Number of the column of the word, from 1.", least=1, of_files=True)
-    tag_column: int = setting(2, "Number of the column of the tag, from 1.", least=1, of_files=True)
+    word_column: int | str = setting(
+        1,
+        "Number of the column of the word, from 1; of JSON, Parquet and data sets the key of a list of words.",
+        least=1,
+        of_files=True,
+    )
+    tag_column: int | str = setting(
+        2,
+        "Number of the column of the tag, from 1; of JSON, Parquet and data sets the key of a list of tags.",
+        least=1,
+        of_files=True,
+    )
     split: Literal["punctuation", "space", "kinds"] = setting(
         "punctuation", "Where raw texts are split into words. kinds: also between letters and digits."
     )
-    on_error: Literal["raise", "skip"] = setting(
-        "raise", "What to do at a malformed line: stop, or skip and count the sentence."
-    )
-    deduplicate: bool = deduplicate_key()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,23 +165,39 @@ def are_spanned(rows: Sequence[Row]) -> bool:
     return isinstance(rows[0], SpannedText)
 
 
+def is_spanned(file: str, data: DataConfig) -> bool:
+    """Whether a file, or a named data set, holds raw texts with spans, and not words with tags."""
+    if is_name([file]):
+        return str(file) in SPANNED
+    # records of words are read by the keys of their lists
+    return holds_records(file) and not isinstance(data.word_column, str)
+
+
 def open_rows(data: DataConfig, run: RunFolder) -> list[Sequence[Row]]:
     """Returns training, validation and test rows, all words with tags or all texts with spans."""
     columns = {"word_column": data.word_column, "tag_column": data.tag_column}
     files = [*data.train, *data.validation, *data.test]
-    are_json = {str(file) in SPANNED if is_name([file]) else suffix_of(Path(file)) in JSON_SUFFIXES for file in files}
-    if len(are_json) > 1:
+    are_spanned_files = {is_spanned(file, data) for file in files}
+    if len(are_spanned_files) > 1:
         raise ConfigError(f"data must be texts with spans (JSON lines) or words with tags (CoNLL), got both: {files}")
-    if are_json == {False}:
-        return open_parts(data, TAGGED, lambda files, bad: read_tagged(files, bad, **columns), account=run.data)
+    if are_spanned_files == {False}:
+        return open_parts(data, source_of(data, spans=False), account=run.data)
     for name, column in columns.items():
         default = getattr(DataConfig(), name)
         if column != default:
             raise ConfigError(
                 f"data.{name} must be {default} with texts with spans, which have no columns, got {column}"
             )
-    parts = open_parts(data, SPANNED, lambda files, bad: read_spanned(files, bad, data.split), account=run.data)
+    parts = open_parts(data, source_of(data, spans=True), account=run.data)
     return [with_tags(part, data.split) for part in parts]
+
+
+def source_of(data: DataConfig, spans: bool) -> Source:
+    """Returns how texts with spans are read, or words with tags."""
+    if spans:
+        return Source(SPANNED, lambda files, bad: read_spanned(files, bad, data.split))
+    columns = {"word_column": data.word_column, "tag_column": data.tag_column}
+    return Source(TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
 
 
 def labels_of(rows: Sequence[Row]) -> list[str]:

@@ -22,8 +22,8 @@ import numpy as np
 import zoo
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
-from recipes.common.data.data_sets import TextPair, open_parts
-from recipes.common.data.held_out_files import deduplicate_key, test_part, validation_part
+from recipes.common.data.data_config import TestedDataConfig
+from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.errors import ConfigError, shown
 from recipes.common.evaluation.translation_metrics import (
@@ -45,14 +45,14 @@ OUTPUT_COLUMNS = ("source", "output", "reference")
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(TestedDataConfig):
     """Where the text comes from."""
 
     train: list[str] = setting(
-        ["dates"], "Two aligned files, one TSV, CSV or JSON-lines file (or .gz), or a data set.", offers="paths"
+        ["dates"],
+        "Two aligned files, one TSV, CSV, JSON-lines (or .gz) or Parquet file, or a data set.",
+        offers="paths",
     )
-    validation: list[str] = validation_part()
-    test: list[str] = test_part()
     columns: int = setting(
         2, "Columns of a TSV or CSV file. The first two are source and target.", least=2, most=10**6, of_files=True
     )
@@ -64,8 +64,6 @@ class DataConfig:
         "Whether the first row of a table names its columns. null: yes if columns are given by name.",
         of_files=True,
     )
-    on_error: Literal["raise", "skip"] = setting("raise", "What to do at a malformed row: stop, or skip and count it.")
-    deduplicate: bool = deduplicate_key()
     max_length: int = setting(
         128,
         "Largest number of tokens of a sentence, including the end token. Longer sentences are dropped and counted.",
@@ -176,13 +174,7 @@ def main(config: TranslateConfig) -> dict[str, Any]:
     sampler = make_sampler(config.sampler)
     prepare(config)
     with RunFolder(config.run_folder, config) as run:
-        training, validation, test = open_parts(
-            data,
-            PARALLEL,
-            lambda files, bad: read_pairs(files, bad, columns=data.columns, keys=data.keys, header=data.header),
-            lambda pair, bad: has_language_token(pair, bad, tokens),
-            account=run.data,
-        )
+        training, validation, test = open_parts(data, source_of(data, tokens), account=run.data)
         model = make_or_load_task(
             zoo.Seq2SeqLM,
             config.model,
@@ -222,6 +214,16 @@ def main(config: TranslateConfig) -> dict[str, Any]:
             "test_is_validation": test == validation,
         }
         return finish(run, "translate", model, results, started, trial=trial, examples=shown, **options)
+
+
+def source_of(data: DataConfig, tokens: Sequence[str]) -> Source:
+    """Returns how pairs are read, whose sources begin with a language token where there are some."""
+    options = {"columns": data.columns, "keys": data.keys, "header": data.header}
+    return Source(
+        PARALLEL,
+        lambda files, bad: read_pairs(files, bad, **options),
+        lambda pair, bad: has_language_token(pair, bad, tokens),
+    )
 
 
 def require_language_tokens(model: zoo.Seq2SeqLM, tokens: Sequence[str]) -> None:

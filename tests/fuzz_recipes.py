@@ -31,7 +31,7 @@ from recipes.common.data import (
     summaries,
     tagged_words,
 )
-from recipes.common.data.data_sets import open_part
+from recipes.common.data.data_sets import Source, open_part
 from recipes.common.errors import RecipeError
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.fitting import prepare
@@ -248,7 +248,7 @@ def data_file(rng: random.Random, folder: Path) -> None:
 
     readers = (labelled, pairs, tagged, conversations, texts, summed)
     read = rng.choice((asked, spanned) if name in ("b.jsonl", "squad.json") else readers)
-    open_part([str(path)], "train", {}, read, rng.choice(("raise", "skip")))
+    open_part([str(path)], "train", Source({}, read), rng.choice(("raise", "skip")))
 
 
 def attempt(kind, seed: int, number: int) -> str:

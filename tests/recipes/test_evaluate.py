@@ -408,7 +408,7 @@ def test_each_model_reads_the_rows_of_the_first_run_in_its_own_way(tmp_path, mon
     talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     (tmp_path / "talks.jsonl").write_text(json.dumps({"messages": talk}) + "\n")
     for name, chat_format, length in (("a", "chatml", 64), ("b", "llama3", 48)):
-        data = finetune.DataConfig(["x.jsonl"], ["y.jsonl"], [str(tmp_path / "talks.jsonl")], max_length=length)
+        data = finetune.DataConfig(["x.jsonl"], ["y.jsonl"], test=[str(tmp_path / "talks.jsonl")], max_length=length)
         data = dataclasses.replace(data, chat_format=chat_format)
         RunFolder(tmp_path / name, finetune.FinetuneConfig(str(tmp_path / name), data)).close()
 

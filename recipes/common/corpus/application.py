@@ -14,9 +14,10 @@ import zoo
 from recipes.common.corpus import exported_model
 from recipes.common.corpus.documents import NOT_TEXT, BadRecords, line_place, lines_of, parquet_records
 from recipes.common.corpus.output_folder import WORK_FOLDER
-from recipes.common.corpus.sources import Part, open_data_set
+from recipes.common.corpus.sources import Part
 from recipes.common.data.json_files import objects_of_lines
 from recipes.common.data.lines import UNDECODABLE
+from recipes.common.data.records import open_data_set
 from recipes.common.data.text_files import MISSING_KEY
 from recipes.common.errors import BadLines, DataError, shown
 
@@ -106,7 +107,7 @@ def read_records(parts: Sequence[Part], split: str, bad: BadLines) -> Iterator[t
         if part.kind == "parquet":
             yield from parquet_records(part)
         elif part.kind == "data_set":
-            rows = open_data_set(part.path, split)
+            rows = open_data_set(part.path, split, "input")
             for number in range(part.start, part.end):
                 yield rows[number], f"{part.path}, row {number + 1}"
         else:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from recipes.command.extras import import_extra
-from recipes.common.corpus.sources import Part, open_data_set
+from recipes.common.corpus.sources import Part
 from recipes.common.data.json_files import objects_of_lines
 from recipes.common.data.lines import EMPTY_LINE, UNDECODABLE, Line, read_line, read_lines
+from recipes.common.data.records import open_data_set
 from recipes.common.data.text_files import MISSING_KEY
 from recipes.common.errors import BadLines, DataError, shown
 
@@ -183,7 +184,7 @@ def parquet_records(part: Part, columns: Sequence[str] | None = None) -> Iterato
 
 
 def _rows(part: Part, key: str, split: str, bad: BadLines) -> Iterator[tuple[Any, str]]:
-    rows = open_data_set(part.path, split)
+    rows = open_data_set(part.path, split, "input")
     if key not in rows.column_names:
         raise DataError(f"{part.path} has no column {key!r}; it has {', '.join(rows.column_names)}")
     for start in range(part.start, part.end, 1024):

@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from recipes.command.extras import import_extra
+from recipes.common.data.records import HUB, PARQUET, open_data_set
 from recipes.common.data.text_files import suffix_of
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 
-HUB = "hf://datasets/"
 JSON_LINES = (".jsonl", ".ndjson")
-USUAL_SPLIT = "train"
-# one of which a saved data set has
-_FILES_OF_DATA_SETS = ("state.json", "dataset_dict.json")
 _GZIP_MAGIC = b"\x1f\x8b"
 # where large files are cut; small enough that no part fills the memory
 PART_BYTES, _PART_ROWS = 16 << 20, 20_000
@@ -60,7 +57,7 @@ def find_parts(names: Sequence[str], unit: str, split: str, part_bytes: int = PA
     parts = []
     for source in _sources(names):
         if _is_data_set(source):
-            rows = len(open_data_set(source, split))
+            rows = len(open_data_set(source, split, "input"))
             starts = range(0, rows, _PART_ROWS)
             ends = [min(start + _PART_ROWS, rows) for start in starts]
             parts += [Part(source, "data_set", *pair, pair[1] - pair[0]) for pair in zip(starts, ends, strict=True)]
@@ -91,34 +88,6 @@ def _sources(names: Sequence[str], may_lack: bool = False) -> list[str]:
     return list(sources)
 
 
-def open_data_set(name: str, split: str) -> Any:
-    """Returns a data set of the Hugging Face library, whose rows stay on the disk.
-
-    Args:
-        name: The folder where `save_to_disk` has written it, or `hf://datasets/owner/name`.
-        split: The part of it.
-
-    Raises:
-        DataError: If there is none, or no such part.
-    """
-    if not name.startswith(HUB) and not any((Path(name) / file).is_file() for file in _FILES_OF_DATA_SETS):
-        raise DataError(
-            f"input: {name} is no data set that save_to_disk has written; name files by a pattern: {name}/*.txt"
-        )
-    datasets = import_extra("datasets", "datasets")
-    with errors_of(f"input: {name}"):
-        if name.startswith(HUB):
-            return datasets.load_dataset(name.removeprefix(HUB), split=split)
-        found = datasets.load_from_disk(name)
-        if isinstance(found, datasets.DatasetDict):
-            if split not in found:
-                raise DataError(f"input: {name} has no part {split!r}; it has {', '.join(found)}")
-            return found[split]
-        if split not in (USUAL_SPLIT, str(found.split)):
-            raise DataError(f"input: {name} has no parts: split must be left out, got {split!r}")
-        return found
-
-
 def state_of(names: Sequence[str], split: str, may_lack: bool = False) -> dict[str, list[int]]:
     """Returns size and modification time of the files, by which a resumed run notices changed files.
 
@@ -134,7 +103,7 @@ def state_of(names: Sequence[str], split: str, may_lack: bool = False) -> dict[s
         if may_lack and source.startswith(HUB):
             continue
         if _is_data_set(source):
-            files += [entry["filename"] for entry in open_data_set(source, split).cache_files]
+            files += [entry["filename"] for entry in open_data_set(source, split, "input").cache_files]
         else:
             files.append(source)
     return {file: [os.stat(file).st_size, os.stat(file).st_mtime_ns] for file in sorted(files)}
@@ -190,7 +159,7 @@ def _parts_of_file(path: Path, unit: str, part_bytes: int) -> list[Part]:
     if not path.is_file():
         raise DataError(f"input: {path} is no file")
     size, suffix = path.stat().st_size, suffix_of(path)
-    if suffix == ".parquet":
+    if suffix == PARQUET:
         parquet = import_extra("pyarrow.parquet", "corpus")
         with errors_of(f"input: {path}"):
             metadata = parquet.read_metadata(path)

@@ -17,7 +17,9 @@ import pooch
 import requests
 
 from recipes.common.data.account import DataAccount
+from recipes.common.data.choosing import groups_by_column, hold_out, limited
 from recipes.common.data.overlap import deduplicated, overlaps
+from recipes.common.data.records import part_of
 from recipes.common.errors import BadLines, ConfigError, DataError, OnError, nearest, shown
 
 DATA_FOLDER_VARIABLE = "ZOO_DATA"
@@ -69,19 +71,6 @@ def are_named(data: Any) -> bool:
     return all(is_name(files) for files in parts if files)
 
 
-def check_file_keys(data: Any) -> None:
-    """Checks keys that say how files are read where there are no files.
-
-    Args:
-        data: The group `data` of a config.
-
-    Raises:
-        ConfigError: If one differs from its default though all data are of named data sets.
-    """
-    if are_named(data):
-        refuse_file_keys(data, [field.name for field in dataclasses.fields(data)])
-
-
 def refuse_file_keys(data: Any, names: Collection[str], further: Collection[str] = ()) -> None:
     """Raises an error for keys that say how files are read, and differ from their defaults.
 
@@ -129,23 +118,28 @@ def _load(loader: Callable[[], Splits]) -> Splits:
     return loader()
 
 
-def open_part(
-    files: Sequence[str],
-    split: str,
-    loaders: Loaders,
-    read: Reader,
-    on_error: OnError,
-    check: Callable[[Any, BadLines], bool] | None = None,
-) -> tuple[list[Any] | None, BadLines]:
+class Source(NamedTuple):
+    """How rows of one kind are read.
+
+    Args:
+        loaders: What loads each named data set.
+        read: What reads files.
+        check: What else a row must be, of a file or a named data set: whether it is, noting it where it is not.
+    """
+
+    loaders: Loaders
+    read: Reader
+    check: Callable[[Any, BadLines], bool] | None = None
+
+
+def open_part(files: Sequence[str], split: str, source: Source, on_error: OnError) -> tuple[list[Any] | None, BadLines]:
     """Returns the rows that files, or the name of a data set, stand for; says how many lines were left out, and why.
 
     Args:
         files: Paths, or one name.
         split: The part: "train", "validation" or "test".
-        loaders: What loads each named data set.
-        read: What reads files.
+        source: How rows are read.
         on_error: What to do at a bad line: "raise" or "skip".
-        check: What else a row must be, of a file or a named data set: whether it is, noting it where it is not.
 
     Returns:
         The rows, None where a named data set lacks that part; and the account of the lines left out.
@@ -155,12 +149,15 @@ def open_part(
 
     Example:
 
-    >>> rows, bad = open_part(["a.conll"], "train", TAGGED, read_conll, "skip")
+    >>> rows, bad = open_part(["a.conll"], "train", Source(TAGGED, read_conll), "skip")
     """
     bad = BadLines(on_error)
-    rows = getattr(load_named(str(files[0]), loaders), split) if is_name(files) else read(files, bad)
-    if check is not None and rows is not None:
-        rows = [row for row in rows if check(row, bad)]
+    if is_name(files):
+        rows = getattr(load_named(str(files[0]), source.loaders), split)
+    else:
+        rows = source.read(files, bad)
+    if source.check is not None and rows is not None:
+        rows = [row for row in rows if source.check(row, bad)]
     if bad.total:
         print(f"{split}: {bad.report()}")
     if rows is not None and not rows:
@@ -168,21 +165,81 @@ def open_part(
     return rows, bad
 
 
-def open_parts(
-    data: Any,
-    loaders: Loaders,
-    read: Reader,
-    check: Callable[[Any, BadLines], bool] | None = None,
-    *,
-    account: DataAccount | None = None,
-) -> list[list[Any]]:
+def files_of(data: Any, split: str) -> list[str]:
+    """Returns the files, or the name of the data set, that a part of the data is in; none if nothing says it.
+
+    An empty key stands for the part of the data set that `train` names, of the recipes or of the Hugging Face library.
+
+    Args:
+        data: The group `data` of a config.
+        split: The part.
+    """
+    if getattr(data, split, None):
+        return getattr(data, split)
+    if split == "validation" and getattr(data, "validation_share", None) is not None:
+        return data.train
+    if is_name(data.train):
+        return data.train
+    part = part_of(data.train[0], split) if len(data.train) == 1 else None
+    return [part] if part is not None else []
+
+
+class Parts:
+    """The parts of the data as a run has them: with a validation set that is divided off, and no more rows than asked.
+
+    Args:
+        data: The group `data` of a config.
+        source: How rows are read.
+
+    Example:
+
+    >>> rows, bad = Parts(config.data, Source(TAGGED, read_conll)).open("validation")
+    """
+
+    def __init__(self, data: Any, source: Source) -> None:
+        self._data, self._source = data, source
+        self._share = getattr(data, "validation_share", None)
+        self._divided: tuple[dict[str, list[Any]], BadLines] | None = None
+
+    def open(self, split: str, of: str | None = None) -> tuple[list[Any] | None, BadLines | None]:
+        """Returns the rows of a part, and the account of the lines left out; None if there is no such part.
+
+        Args:
+            split: The part.
+            of: The part whose files are read; that part if it is None.
+
+        Raises:
+            DataError: See `open_part`; and if nothing can be divided off.
+        """
+        files = files_of(self._data, of or split)
+        if not files:
+            return None, None
+        if self._share is not None and split in ("train", "validation") and of in (None, split):
+            rows, bad = self._divide(files)
+            rows = rows and rows[split]
+        else:
+            rows, bad = open_part(files, split, self._source, self._data.on_error)
+        return rows and limited(rows, getattr(self._data, "limit", None)), bad
+
+    def _divide(self, files: Sequence[str]) -> tuple[dict[str, list[Any]], BadLines]:
+        if self._divided is None:
+            rows, bad = open_part(files, "train", self._source, self._data.on_error)
+            column = getattr(self._data, "group_column", None)
+            group_of = column and groups_by_column(files, column, getattr(self._data, "header", None))
+            parts = hold_out(rows, self._share, group_of or None)
+            print(f"validation: {len(parts[1])} of the {len(rows)} training rows (data.validation_share)")
+            self._divided = dict(zip(("train", "validation"), parts, strict=True)), bad
+        return self._divided
+
+
+def open_parts(data: Any, source: Source, *, account: DataAccount | None = None) -> list[list[Any]]:
     """Returns the training, validation and test sets, and says what was left out and which rows are in two of them.
 
     Args:
-        data: A group of a config with the keys `train`, `validation`, perhaps `test`, and `on_error`. An empty one
-            stands for the part of the data set that `train` names. With a key `deduplicate` that is true, rows that
-            are in two of them stay in the latter one.
-        loaders, read, check: See `open_part`.
+        data: A group of a config with the keys `train`, `validation`, perhaps `test`, and `on_error`, see
+            `recipes.common.data.data_config`. With a key `deduplicate` that is true, rows that are in two of them stay
+            in the latter one.
+        source: How rows are read.
         account: What the run has read, which must be the same whenever it goes on; None where there is no run.
 
     Returns:
@@ -194,21 +251,23 @@ def open_parts(
 
     Example:
 
-    >>> train, validation, test = open_parts(config.data, TAGGED, read_conll, account=run.data)
+    >>> train, validation, test = open_parts(config.data, Source(TAGGED, read_conll), account=run.data)
     """
-    parts: list[list[Any]] = []
+    opened, parts = Parts(data, source), list[list[Any]]()
     for split in ("train", "validation", "test")[: 2 + hasattr(data, "test")]:
-        files, part = getattr(data, split) or (data.train if is_name(data.train) else []), None
-        if files:
-            part, _ = open_part(files, split, loaders, read, data.on_error, check)
+        part, _ = opened.open(split)
         if part is None and split != "test":
-            raise DataError(f"data.{split} must be given, unless data.train names a data set that has one")
+            raise DataError(
+                f"data.{split} must be given, unless data.train names a data set that has one"
+                + (", or data.validation_share" if split == "validation" and hasattr(data, "validation_share") else "")
+            )
         if part is None:
+            files = files_of(data, split)
             where = f"{' '.join(files)}: there is no test set" if files else "data.test is empty"
             print(f"{where}; the validation set takes its place")
             part = parts[1]
             if data.test:
-                part, _ = open_part(data.test, "validation", loaders, read, data.on_error, check)
+                part, _ = open_part(data.test, "validation", source, data.on_error)
         parts.append(part)
     named = dict(zip(Splits._fields, parts, strict=False))
     test_is_validation = "test" in named and named["test"] == named["validation"]

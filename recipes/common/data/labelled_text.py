@@ -6,7 +6,6 @@ import datetime
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.data.headers import may_name_a_column
 from recipes.common.data.labels import Labels, read_number
 from recipes.common.data.lines import read_lines
-from recipes.common.data.text_files import JSON_SUFFIXES, read_table, suffix_of
+from recipes.common.data.text_files import holds_records, read_table
 from recipes.common.errors import BadLines, ConfigError, DataError, looks_like_header, shown
 
 NO_TEXT = "no text"
@@ -93,7 +92,7 @@ def read_examples(
     label_separator: str | None = None,
     numeric: bool = False,
 ) -> list[LabelledText]:
-    """Returns the labelled texts of TSV, CSV or JSON-lines files.
+    """Returns the labelled texts of tables, or of files of records (`recipes.common.data.text_files.read_table`).
 
     Args:
         files: Paths.
@@ -113,7 +112,7 @@ def read_examples(
         raise ConfigError(f"data.text_columns must name one column or two, got {list(text_columns)}")
     examples, labels = [], Labels()
     for file in files:
-        found, is_json = [], suffix_of(Path(file)) in JSON_SUFFIXES
+        found, is_json = [], holds_records(file)
         for (*texts, field), origin in read_table(file, [*text_columns, label_column], bad, header=header):
             if not all(isinstance(text, str) and text.strip() for text in texts):
                 bad.add(NO_TEXT, origin, f"the fields are {shown(texts)}")

@@ -8,12 +8,11 @@ import random
 import string
 import zipfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, TextPair, fetch
 from recipes.common.data.lines import EMPTY_LINE, UNDECODABLE, read_lines
-from recipes.common.data.text_files import JSON_SUFFIXES, read_table, suffix_of
+from recipes.common.data.text_files import holds_records, read_table
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
 
 NOT_A_TEXT = "not a text"
@@ -62,9 +61,10 @@ def read_pairs(
         return _read_two_files(*files, bad)
     if len(files) != 1:
         raise DataError(
-            f"parallel text is two files (source, target) or one TSV, CSV or JSON-lines file, got {list(files)}"
+            "parallel text is two files (source, target), or one TSV, CSV, JSON-lines or Parquet file or data set, got "
+            f"{list(files)}"
         )
-    named = header or suffix_of(Path(files[0])) in JSON_SUFFIXES or (header is None and tuple(keys) != _KEYS)
+    named = header or holds_records(files[0]) or (header is None and tuple(keys) != _KEYS)
     pairs: list[TextPair] = []
     chosen = keys if named else _PLACES
     # keys that somebody chose must be found

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.data.english_texts import english_texts
 from recipes.common.data.lines import UNDECODABLE, read_lines
-from recipes.common.data.text_files import JSON_SUFFIXES, suffix_of
-from recipes.common.errors import BadLines, DataError
+from recipes.common.data.text_files import holds_records, read_table
+from recipes.common.errors import BadLines, DataError, shown
 from recipes.common.words import cut_into
 
 TINYSHAKESPEARE = RemoteFile(
@@ -61,23 +60,31 @@ MOVIE_REVIEWS = RemoteFile(
 )
 
 
-def read_plain(files: Sequence[str], bad: BadLines, *, unit: str) -> list[str]:
-    """Returns the documents of text files, plain or gzip-compressed.
+NO_TEXT = "no text"
+
+
+def read_plain(files: Sequence[str], bad: BadLines, *, unit: str, key: str = "text") -> list[str]:
+    """Returns the documents of text files, plain or gzip-compressed, or of files of records.
 
     Args:
-        files: Paths.
-        bad: Where lines that are not UTF-8 are noted.
-        unit: What a document is: "file", "paragraph" (between empty lines) or "line".
+        files: Paths, or names of data sets (`recipes.common.data.text_files.holds_records`).
+        bad: Where lines that are not UTF-8, and records without a text, are noted.
+        unit: What a document is: "file", "paragraph" (between empty lines) or "line". Each text of a record is what
+            a file is.
+        key: Key of the text of a record.
 
     Raises:
-        DataError: If a file is missing, damaged, holds no text, or is one of JSON.
+        DataError: If a file is missing, damaged or holds no text.
     """
     documents = []
     for file in files:
-        if suffix_of(Path(file)) in JSON_SUFFIXES:
-            raise DataError(
-                f"{file} is a file of JSON, whose braces and keys are no running text: write its texts to a plain file"
-            )
+        if holds_records(file):
+            for (text,), origin in read_table(file, [key], bad):
+                found = _documents(text.splitlines(), unit) if isinstance(text, str) else []
+                if not found:
+                    bad.add(NO_TEXT, origin, f"{key!r} holds {shown(text)}")
+                documents += found
+            continue
         lines = []
         for line in read_lines(file):
             if line.text is None:

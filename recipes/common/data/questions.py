@@ -39,6 +39,11 @@ class Question(NamedTuple):
         """What a model is given of it."""
         return self.question, self.context
 
+    @property
+    def group(self) -> str:
+        """What all questions on one context have in common."""
+        return self.context
+
 
 def read_questions(files: Sequence[str], bad: BadLines) -> list[Question]:
     """Returns the questions of files.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from recipes.common.data.labels import read_name, read_number
-from recipes.common.data.text_files import JSON_SUFFIXES, read_objects, read_table, suffix_of
+from recipes.common.data.text_files import holds_records, read_objects, read_table
 from recipes.common.errors import BadLines, ConfigError, DataError, OnError, shown
 
 NO_TEXT = "no text"
@@ -102,7 +101,7 @@ def read_beir(queries: str, corpus: str, relevance: str, bad: BadLines) -> Retri
 
 def _read_texts(file: str, bad: BadLines) -> Iterator[tuple[str, str]]:
     columns, seen = ["1", "2"], set()
-    is_json = suffix_of(Path(file)) in JSON_SUFFIXES
+    is_json = holds_records(file)
     if is_json:
         columns = ["_id", "title", "text"] if _has_titles(file) else ["_id", "text"]
     for (name, *parts), origin in read_table(file, columns, bad, header=False):

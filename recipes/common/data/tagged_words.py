@@ -14,7 +14,7 @@ from recipes.common.data import dates
 from recipes.common.data.data_sets import Loaders, RemoteFile, Splits, fetch
 from recipes.common.data.labels import Labels
 from recipes.common.data.lines import UNDECODABLE, read_lines
-from recipes.common.data.text_files import COLUMNS
+from recipes.common.data.text_files import COLUMNS, holds_records, read_table
 from recipes.common.errors import BadLines, ConfigError, DataError, shown
 
 NO_TAG = "no word or no tag"
@@ -118,22 +118,58 @@ def read_conll(
         raise DataError(f"{file} holds no sentence: {bad.report()}")
 
 
-def read_tagged(files: Sequence[str], bad: BadLines, *, word_column: int = 1, tag_column: int = 2) -> list[TaggedWords]:
+def read_tagged(
+    files: Sequence[str], bad: BadLines, *, word_column: int | str = 1, tag_column: int | str = 2
+) -> list[TaggedWords]:
     """Returns the sentences of files.
 
     Args:
-        files: Paths.
-        bad, word_column, tag_column: See `read_conll`.
+        files: Paths, or names of data sets.
+        bad: Where bad lines are accounted for.
+        word_column, tag_column: Numbers of columns of CoNLL, see `read_conll`; of files of records (JSON, Parquet, data
+            sets) the keys of a list of words and of a list of their tags.
 
     Raises:
         ConfigError: If there can be no such column.
         DataError: See `read_conll`.
     """
     columns = {"word_column": word_column, "tag_column": tag_column}
+    has_keys = any(map(holds_records, files))
     for name, column in columns.items():
-        if column < 1:
-            raise ConfigError(f"data.{name} must be at least 1, got {column}")
-    return [sentence for file in files for sentence in read_conll(file, bad, **columns)]
+        if has_keys != isinstance(column, str) or (not has_keys and column < 1):
+            needed = "a key of the records" if has_keys else "a number of at least 1"
+            raise ConfigError(f"data.{name} must be {needed}, got {shown(column)}")
+    read = read_word_lists if has_keys else read_conll
+    return [sentence for file in files for sentence in read(file, bad, **columns)]
+
+
+def read_word_lists(file: str, bad: BadLines, *, word_column: str, tag_column: str) -> Iterator[TaggedWords]:
+    """Sentences of a file of records, each with a list of words and a list of as many tags.
+
+    Args:
+        file: The file, or the name of a data set.
+        bad: Where bad records are accounted for.
+        word_column, tag_column: The keys.
+
+    Raises:
+        DataError: If the file holds no sentence, or has a bad record and `bad` raises.
+
+    Example:
+
+    >>> next(read_word_lists("hf://datasets/eriktks/conll2003", bad, word_column="tokens", tag_column="ner_tags"))
+    """
+    labels = Labels()
+    for (words, tags), origin in read_table(file, [word_column, tag_column], bad):
+        try:
+            if not isinstance(words, list) or not isinstance(tags, list) or len(words) != len(tags) or not words:
+                raise ValueError(f"words and tags must be lists of one length, got {shown([words, tags])}")
+            if not all(isinstance(word, str) and word.strip() for word in words):
+                raise ValueError(f"words must be texts, got {shown(words)}")
+            read = tuple(labels.read(tag, origin, is_json=True) for tag in tags)
+        except ValueError as error:
+            bad.add(NO_TAG, origin, str(error))
+        else:
+            yield TaggedWords(tuple(word.strip() for word in words), read, origin)
 
 
 def _load_ud_english_ewt() -> Splits:

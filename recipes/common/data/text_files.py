@@ -1,4 +1,4 @@
-"""Text files, plain or compressed: their lines, and the rows of tables (TSV, CSV, JSON lines)."""
+"""The rows of files: tables (TSV, CSV), and records with keys (JSON, Parquet, data sets)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 from recipes.common.data.headers import name_columns
 from recipes.common.data.json_files import begins_array, objects_of_array, objects_of_lines
 from recipes.common.data.lines import filled_lines, read_lines
+from recipes.common.data.records import PARQUET, is_data_set, read_records
 from recipes.common.data.tables import Row, csv_cells, tsv_cells
 from recipes.common.errors import BadLines, DataError, looks_like_header, shown
 
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
-SUFFIXES = (".tsv", ".txt", ".tab", ".csv", *JSON_SUFFIXES)
+SUFFIXES = (".tsv", ".txt", ".tab", ".csv", *JSON_SUFFIXES, PARQUET)
 
 COLUMNS = "wrong number of columns"
 MISSING_KEY = "key missing"
@@ -35,6 +36,20 @@ def suffix_of(file: Path) -> str:
     return (file.with_suffix("") if file.suffix == ".gz" else file).suffix
 
 
+def holds_records(file: str | os.PathLike) -> bool:
+    """Returns whether the rows of a file have keys: JSON, Parquet, or a data set of the Hugging Face library.
+
+    Args:
+        file: The file, or the name of a data set (`recipes.common.data.records.is_data_set`).
+
+    Example:
+
+    >>> holds_records("a.jsonl.gz"), holds_records("hf://datasets/stanfordnlp/imdb"), holds_records("a.tsv")
+    (True, True, False)
+    """
+    return suffix_of(Path(file)) in (*JSON_SUFFIXES, PARQUET) or is_data_set(str(file))
+
+
 def read_table(
     file: str | os.PathLike,
     columns: Sequence[str],
@@ -49,12 +64,12 @@ def read_table(
     In CSV a cell in double quotes may hold commas, quotes (doubled) and line breaks. A TSV file (`.tsv`, `.tab`,
     `.txt`) may be quoted likewise, see `recipes.common.data.tables.tsv_cells`. JSON lines (`.jsonl`, `.ndjson`,
     `.json`) hold an object per line; a `.json` file may be one array of objects instead. Each may be gzip-compressed
-    and then end in `.gz`.
+    and then end in `.gz`. Parquet files and data sets are read as JSON is.
 
     Args:
         file: The file.
-        columns: What is read: keys of JSON lines; names of columns where there is a header, or their numbers from 1,
-            as text.
+        columns: What is read: keys of records, of an inner record as `translation.de`; names of columns where there is
+            a header, or their numbers from 1, as text.
         bad: Where bad rows are noted.
         header: Whether the first row of a TSV or CSV file names the columns. None: where columns are asked for by
             name. With numbers there is no header, with an error where the first row looks like one.
@@ -75,50 +90,58 @@ def read_table(
     """
     path, skipped, count = Path(file), bad.total, 0
     suffix = suffix_of(path)
-    if suffix not in SUFFIXES:
-        raise DataError(f"cannot tell the format of {str(file)!r}: it must end in {', '.join(SUFFIXES)} (or .gz)")
+    if suffix not in SUFFIXES and not holds_records(file):
+        raise DataError(
+            f"cannot tell the format of {str(file)!r}: it must end in {', '.join(SUFFIXES)} (or .gz), or be a data set"
+        )
     if not columns:
         raise DataError(f"no column of {file} is asked for")
-    if suffix in JSON_SUFFIXES:
-        rows = _json_rows(path, columns, bad)
+    if holds_records(file):
+        rows = _chosen_values(file, columns, bad)
     else:
         cells = csv_cells(path, ",", bad) if suffix == ".csv" else tsv_cells(path, bad)
         rows = _chosen_cells(path, cells, columns, bad, header, width, unnamed)
     for row in rows:
         count += 1
         yield row
-    _require_rows(path, count, skipped, bad)
+    _require_rows(file, count, skipped, bad)
 
 
 def read_objects(file: str | os.PathLike, bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
-    """Streams the objects of a JSON-lines file, or of a `.json` file that is one array, with their places.
+    """Streams the records of a file, dicts, with their places.
 
     Args:
-        file: The file, perhaps gzip-compressed: `.jsonl`, `.ndjson` or `.json`, with `.gz` or not.
+        file: JSON lines (`.jsonl`, `.ndjson`, `.json`), a `.json` file that is one array, both perhaps with `.gz`;
+            Parquet; or a data set.
         bad: Where bad lines are noted.
 
     Yields:
-        Objects and where they stand, `FILE:line`.
+        Records and where they stand, `FILE:line`.
 
     Raises:
-        DataError: Another suffix, a bad line, an array that is broken, a file without an object.
+        DataError: Another suffix, a bad line, an array that is broken, a file without a record.
     """
-    path, skipped, count = Path(file), bad.total, 0
-    if suffix_of(path) not in JSON_SUFFIXES:
-        raise DataError(f"{str(file)!r} must be a file of JSON, and end in {', '.join(JSON_SUFFIXES)} (or .gz)")
-    for entry in _json_objects(path, bad):
+    skipped, count = bad.total, 0
+    if not holds_records(file):
+        raise DataError(
+            f"{str(file)!r} must hold records: it must end in {', '.join(JSON_SUFFIXES)} (or .gz) or {PARQUET}, or be "
+            "a data set"
+        )
+    for entry in _records(file, bad):
         count += 1
         yield entry
-    _require_rows(path, count, skipped, bad)
+    _require_rows(file, count, skipped, bad)
 
 
-def _require_rows(path: Path, count: int, skipped: int, bad: BadLines) -> None:
+def _require_rows(file: str | os.PathLike, count: int, skipped: int, bad: BadLines) -> None:
     if count:
         return
     if bad.total > skipped:
-        raise DataError(f"{path} has no row to read: {bad.report()}")
-    is_empty = not any(line.text is None or line.text.strip() for line in read_lines(path))
-    raise DataError(f"{path} is empty" if is_empty else f"{path} has no rows, only a header or an empty array")
+        raise DataError(f"{file} has no row to read: {bad.report()}")
+    if suffix_of(Path(file)) == PARQUET or is_data_set(str(file)):
+        raise DataError(f"{file} has no rows")
+    is_empty = not any(line.text is None or line.text.strip() for line in read_lines(file))
+    raise DataError(f"{file} is empty" if is_empty else f"{file} has no rows, only a header or an empty array")
 
 
 def _chosen_cells(
@@ -191,17 +214,32 @@ def _named_places(columns: Sequence[str], header: Row) -> list[int]:
     return places
 
 
-def _json_rows(path: Path, keys: Sequence[str], bad: BadLines) -> Iterator[Row]:
-    for record, origin in _json_objects(path, bad):
-        missing = [key for key in keys if key not in record]
-        if missing:
-            known = shown(sorted(record), 300)
-            bad.add(MISSING_KEY, origin, f"{missing[0]!r}; the line has the keys {known}")
+def _chosen_values(file: str | os.PathLike, keys: Sequence[str], bad: BadLines) -> Iterator[Row]:
+    for record, origin in _records(file, bad):
+        values = []
+        for key in keys:
+            try:
+                values.append(record[key] if key in record else _inner_value(record, key))
+            except KeyError:
+                known = shown(sorted(record), 300)
+                bad.add(MISSING_KEY, origin, f"{key!r}; the line has the keys {known}")
+                break
         else:
-            yield Row(tuple(record[key] for key in keys), origin)
+            yield Row(tuple(values), origin)
 
 
-def _json_objects(path: Path, bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
+def _inner_value(record: Any, key: str) -> Any:
+    for part in key.split("."):
+        if not isinstance(record, dict):
+            raise KeyError(key)
+        record = record[part]
+    return record
+
+
+def _records(file: str | os.PathLike, bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
+    path = Path(file)
+    if suffix_of(path) not in JSON_SUFFIXES:
+        return read_records(str(file))
     # in JSON lines an array is a line that is no object
     if suffix_of(path) == ".json" and begins_array(read_lines(path)):
         return objects_of_array(path, read_lines(path), bad)

@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import zoo
-from recipes import embed, prefer, rerank
+from recipes import answer, classify, embed, finetune, prefer, rerank, summarize, tag, translate
 from recipes.common.corpus.shards import held_out_texts, is_corpus
-from recipes.common.data.chat_data import CONVERSATIONS
-from recipes.common.data.chat_files import read_conversations
-from recipes.common.data.data_sets import is_name
-from recipes.common.data.labelled_text import LABELLED, is_in_range, read_examples
-from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
+from recipes.common.data.data_sets import Source, is_name
+from recipes.common.data.parallel_text import check_language_tokens
 from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
-from recipes.common.data.preference_data import PREFERENCES, is_preference, read_preferences
-from recipes.common.data.questions import QUESTIONS, read_questions
-from recipes.common.data.spanned_text import SPANNED, read_spanned
-from recipes.common.data.summaries import SUMMARIES, read_summaries
-from recipes.common.data.tagged_words import TAGGED, read_tagged
-from recipes.common.data.text_files import JSON_SUFFIXES, suffix_of
-from recipes.common.data.text_groups import GROUPS, read_groups
 from recipes.common.errors import ConfigError, DataError, RecipeError, errors_of
 from recipes.common.evaluation.evaluations import (
     Evaluation,
@@ -90,12 +80,7 @@ def _translate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     if held_out.config is None and "language_tokens" not in held_out.given:
         tokens = language_tokens_of(task)
     check_language_tokens(tokens)
-    pairs, left_out = open_rows(
-        held_out,
-        PARALLEL,
-        lambda files, bad: read_pairs(files, bad, columns=data.columns, keys=data.keys, header=data.header),
-        lambda pair, bad: has_language_token(pair, bad, tokens),
-    )
+    pairs, left_out = open_rows(held_out, translate.source_of(data, tokens))
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     decoding = {"batch_size": 64, **_decoding(held_out)}
     check_tokenization("data.bleu_tokenization", data.bleu_tokenization)
@@ -107,9 +92,7 @@ def _translate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 def _summarize(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     held_out.refuse("max_text_length", because=_OF_TRAINING)
     data = held_out.data
-    rows, left_out = open_rows(
-        held_out, SUMMARIES, lambda files, bad: read_summaries(files, bad, keys=data.keys, header=data.header)
-    )
+    rows, left_out = open_rows(held_out, summarize.source_of(data))
     is_known = held_out.config is not None or "max_summary_length" in held_out.given
     longest = {"max_length": data.max_summary_length} if is_known else {}
     texts, summaries = [row.text for row in rows], [row.summaries for row in rows]
@@ -119,7 +102,7 @@ def _summarize(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 
 def _classify(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     numeric = task.preprocessor.problem == "regression"
-    examples, left_out = open_rows(held_out, LABELLED, lambda files, bad: _examples(files, bad, held_out.data, numeric))
+    examples, left_out = open_rows(held_out, classify.source_of(held_out.data, numeric))
     _require_texts(examples, 2 if task.preprocessor.pairs else 1, task)
     return evaluate_labels(task, examples), left_out
 
@@ -138,16 +121,7 @@ def _embed(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     # which also reads the files of `evaluation.similarity`
     has_files = config.evaluation.similarity and not is_name(config.evaluation.similarity)
     of_files = () if has_files else ("header",)
-    if has_similarities:
-        rows, left_out = open_rows(
-            held_out,
-            LABELLED,
-            lambda files, bad: _examples(files, bad, data, True),
-            lambda pair, bad: is_in_range(pair, bad, data.highest),
-            of_files=of_files,
-        )
-    else:
-        rows, left_out = _groups(held_out, of_files)
+    rows, left_out = open_rows(held_out, embed.source_of(data, has_similarities), of_files=of_files)
     pairs, retrieval = embed.open_evaluation(config, rows)
     evaluation = evaluate_similarity(task, pairs) if pairs else None
     if retrieval is None:
@@ -157,11 +131,6 @@ def _embed(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
         # which are scores of other rows
         found.scores.update(evaluation.scores)
     return found, left_out
-
-
-def _groups(held_out: HeldOut, of_files: Sequence[str] = ()) -> tuple[list[Any], int]:
-    columns = {"text_columns": held_out.data.text_columns, "header": held_out.data.header}
-    return open_rows(held_out, GROUPS, lambda files, bad: read_groups(files, bad, **columns), of_files=of_files)
 
 
 def _rerank(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
@@ -176,28 +145,8 @@ def _rerank(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
         config = dataclasses.replace(config, evaluation=search)
     if not task.preprocessor.pairs:
         raise ConfigError("recipes.rerank trains a classifier of pairs, this model takes single texts")
-    if data.label_column is None:
-        rows, left_out = _groups(held_out)
-    else:
-        rows, left_out = open_rows(
-            held_out,
-            LABELLED,
-            lambda files, bad: _examples(files, bad, data, True),
-            lambda pair, bad: is_in_range(pair, bad, data.highest),
-        )
+    rows, left_out = open_rows(held_out, rerank.source_of(data))
     return evaluate_reranking(task, *rerank.open_evaluation(config, rows)), left_out
-
-
-def _examples(files: Any, bad: Any, data: Any, numeric: bool) -> list[Any]:
-    return read_examples(
-        files,
-        bad,
-        text_columns=data.text_columns,
-        label_column=data.label_column,
-        header=data.header,
-        label_separator=getattr(data, "label_separator", None),
-        numeric=numeric,
-    )
 
 
 def _require_texts(examples: list[Any], needed: int, task: Any) -> None:
@@ -208,19 +157,18 @@ def _require_texts(examples: list[Any], needed: int, task: Any) -> None:
 
 def _tag(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     data = held_out.data
-    files = getattr(data, held_out.split) or (data.train if is_name(data.train) else data.validation)
-    if str(files[0]) in SPANNED if is_name(files) else suffix_of(Path(files[0])) in JSON_SUFFIXES:
+    files = getattr(data, held_out.split) or (data.train if is_name(data.train) else data.validation) or data.train
+    if tag.is_spanned(files[0], data):
         held_out.refuse("word_column", "tag_column", because="texts with spans have no columns")
-        texts, left_out = open_rows(held_out, SPANNED, lambda files, bad: read_spanned(files, bad, data.split))
+        texts, left_out = open_rows(held_out, tag.source_of(data, spans=True))
         return evaluate_spans(task, texts), left_out
     held_out.refuse("split", because="words with tags are split already")
-    columns = {"word_column": data.word_column, "tag_column": data.tag_column}
-    sentences, left_out = open_rows(held_out, TAGGED, lambda files, bad: read_tagged(files, bad, **columns))
+    sentences, left_out = open_rows(held_out, tag.source_of(data, spans=False))
     return evaluate_tags(task, sentences), left_out
 
 
 def _answer(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
-    questions, left_out = open_rows(held_out, QUESTIONS, read_questions)
+    questions, left_out = open_rows(held_out, answer.SOURCE)
     return evaluate_answers(task, questions, held_out.data.language), left_out
 
 
@@ -228,7 +176,8 @@ def _running_text(held_out: HeldOut) -> tuple[list[str], int]:
     data = held_out.data
     if held_out.split != "train" and not data.validation and all(map(is_corpus, data.train)):
         return held_out_texts(data.train), 0
-    return open_rows(held_out, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit))
+    source = Source(PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit, key=data.text_key))
+    return open_rows(held_out, source)
 
 
 def _language_model(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
@@ -256,13 +205,7 @@ def _finetune(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     most = task.backbone.config.max_length
     if data.max_length is not None and data.max_length > most:
         raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {data.max_length}")
-    conversations, left_out = open_rows(
-        held_out,
-        CONVERSATIONS,
-        lambda files, bad: read_conversations(
-            files, bad, chat_format=task.chat_format, file_format=data.format, key=data.key
-        ),
-    )
+    conversations, left_out = open_rows(held_out, finetune.source_of(data, task.chat_format))
     new_tokens = {} if held_out.config is None else {"max_new_tokens": held_out.config.new_tokens}
     decoding = {"sampler": "greedy", **new_tokens, **held_out.options}
     return evaluate_replies(task, conversations, data.max_length, **decoding), left_out
@@ -271,13 +214,7 @@ def _finetune(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
 def _prefer(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     data = held_out.data
     _set_chat_format(task, data)
-    form = task.chat_format
-    preferences, left_out = open_rows(
-        held_out,
-        PREFERENCES,
-        lambda files, bad: read_preferences(files, bad, chat_format=form, keys=data.keys),
-        lambda preference, bad: is_preference(preference, bad, form),
-    )
+    preferences, left_out = open_rows(held_out, prefer.source_of(data, task))
     config = dataclasses.replace(held_out.config or prefer.PreferConfig(), data=data)
     rewards = {} if held_out.config is None else _rewards(config, held_out.folder)
     new_tokens = {} if held_out.config is None else {"max_new_tokens": config.new_tokens}

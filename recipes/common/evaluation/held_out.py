@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Set
+from collections.abc import Collection, Set
 from pathlib import Path
 from typing import Any
 
 from recipes.common.data.account import changed_files
-from recipes.common.data.data_sets import Loaders, Reader, is_name, open_part, refuse_file_keys
+from recipes.common.data.data_sets import Parts, Source, files_of, is_name, refuse_file_keys
 from recipes.common.errors import ConfigError, DataError, RunFolderError
 
 # keys of `data` that say how a model reads and writes, not where rows come from: each run has its own
@@ -68,19 +68,12 @@ def data_for(data: Any, own: Any, given: Collection[str]) -> Any:
     return dataclasses.replace(data, **{name: getattr(own, name) for name in names})
 
 
-def open_rows(
-    held_out: HeldOut,
-    loaders: Loaders,
-    read: Reader,
-    check: Callable[..., bool] | None = None,
-    *,
-    of_files: Collection[str] = (),
-) -> tuple[list[Any], int]:
+def open_rows(held_out: HeldOut, source: Source, *, of_files: Collection[str] = ()) -> tuple[list[Any], int]:
     """Returns the rows of a part of the data, and how many were left out; the validation set stands for a test set.
 
     Args:
         held_out: Where they are.
-        loaders, read, check: See `recipes.common.data.data_sets.open_part`.
+        source: How rows are read.
         of_files: See `recipes.common.data.data_sets.refuse_file_keys`.
 
     Raises:
@@ -90,14 +83,16 @@ def open_rows(
     """
     data, split = held_out.data, held_out.split
     parts = {"test": ("test", "validation") if hasattr(data, "test") else ("validation",)}.get(split, (split,))
+    opened = Parts(data, source)
     for part in parts:
         # another part of the data set that is asked for, not that part of another
-        files = getattr(data, split, None) or getattr(data, part, None) or (data.train if is_name(data.train) else [])
+        of = split if getattr(data, split, None) else part
+        files = files_of(data, of)
         if is_name(files):
             refuse_file_keys(data, held_out.given, of_files)
         elif files and held_out.given.isdisjoint({part, split}):
             _require_unchanged(held_out, part, files)
-        rows, bad = open_part(files, part, loaders, read, data.on_error, check) if files else (None, None)
+        rows, bad = opened.open(part, of)
         if rows is not None:
             if part != parts[0]:
                 print(f"{' '.join(files)}: there is no {split} set; this is the {part} set")

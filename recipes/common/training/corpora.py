@@ -13,12 +13,12 @@ import zoo
 from recipes.common.config import differences
 from recipes.common.corpus.output_folder import WORK_FOLDER
 from recipes.common.corpus.shards import TOKENIZER_FOLDER, Corpus, fingerprint, held_out_texts, is_corpus
-from recipes.common.data.data_sets import open_part, open_parts, refuse_file_keys
+from recipes.common.data.data_sets import Parts, Source, open_parts, refuse_file_keys
 from recipes.common.data.plain_text import PLAIN, read_plain
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError, shown
 from recipes.common.run_folder import RunFolder, trained
 
-TRAIN_HELP = "Text files, plain or .gz, the name of a data set, or corpora of recipes.prepare_text."
+TRAIN_HELP = "Text files (or .gz), JSON lines, Parquet files, a data set, or corpora of recipes.prepare_text."
 _CORPORA_FILE = "corpora.json"
 # of text files whose documents are all in the memory, which takes several times as much
 _MOST_BYTES = 1 << 30
@@ -88,18 +88,20 @@ def open_running_text(data: Any, corpora: Sequence[Corpus], run: RunFolder) -> t
                 f"{files[0]} and others have {size:,} bytes, more than the {_MOST_BYTES:,} that are read into the "
                 "memory: recipes.prepare_text makes a corpus of them, from which the training reads what it needs"
             )
-        return read_plain(files, bad, unit=data.unit)
+        return read_plain(files, bad, unit=data.unit, key=data.text_key)
 
     if not corpora:
-        train, validation = open_parts(data, PLAIN, read, account=run.data)
+        train, validation = open_parts(data, Source(PLAIN, read), account=run.data)
         return train, validation
-    if data.deduplicate:
-        raise ConfigError(
-            "data.deduplicate must be false with prepared corpora, whose rows are not read here, got true"
-        )
+    for name, default in (("deduplicate", False), ("validation_share", None), ("limit", None)):
+        if getattr(data, name) != default:
+            raise ConfigError(
+                f"data.{name} must be {shown(default)} with prepared corpora, whose rows are not read here, got "
+                f"{shown(getattr(data, name))}"
+            )
     if not data.validation:
         return [], held_out_texts(data.train)
-    return [], open_part(data.validation, "validation", PLAIN, read, data.on_error)[0]
+    return [], Parts(data, Source(PLAIN, read)).open("validation")[0]
 
 
 def _remember(corpora: Sequence[Corpus], run: RunFolder) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recipes.common import batching
-from recipes.common.data.data_sets import TextPair, open_parts
+from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
 from recipes.common.data.row_lengths import short_enough
@@ -23,6 +23,7 @@ GENERATED = {"CausalLM": "date_lines", "MaskedLM": "date_lines", "Seq2SeqLM": "d
 # keys that say something of one kind alone
 _KEYS_OF = {
     "data.unit": ("CausalLM", "MaskedLM"),
+    "data.text_key": ("CausalLM", "MaskedLM"),
     "data.words_per_text": ("MaskedLM",),
     "data.packing": ("CausalLM",),
     "data.keys": ("Seq2SeqLM",),
@@ -82,7 +83,8 @@ def open_texts(data: Any, run: RunFolder) -> list[list[str]]:
         data: The group `data` of `recipes.distill`.
         run: The run folder.
     """
-    return open_parts(data, PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit), account=run.data)
+    source = Source(PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit, key=data.text_key))
+    return open_parts(data, source, account=run.data)
 
 
 def longest_of(teacher: Any, student: Any) -> int:
@@ -128,12 +130,8 @@ def pairs_material(config: Any, run: RunFolder, teacher: Any, student: Any) -> M
         RunFolderError: If a run that goes on has outputs of something else.
     """
     data = config.data
-    train, validation = open_parts(
-        data,
-        PARALLEL,
-        lambda files, bad: read_pairs(files, bad, keys=data.keys, header=data.header),
-        account=run.data,
-    )
+    source = Source(PARALLEL, lambda files, bad: read_pairs(files, bad, keys=data.keys, header=data.header))
+    train, validation = open_parts(data, source, account=run.data)
     dropped = BadLines("skip")
     train, validation = (_short_pairs(teacher, student, pairs, dropped) for pairs in (train, validation))
     beams = config.distillation.beams

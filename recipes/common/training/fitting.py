@@ -17,7 +17,7 @@ import pooch
 import zoo
 from recipes.command.printing import progress
 from recipes.common.config import setting
-from recipes.common.data.data_sets import check_file_keys
+from recipes.common.data.data_config import check_data
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of, shown
 from recipes.common.output_file import check_place
 from recipes.common.run_folder import RunFolder
@@ -137,7 +137,7 @@ def prepare(config: Any) -> None:
             "training.average_checkpoints"
         )
     check_model(config)
-    check_file_keys(config.data)
+    check_data(config.data)
     keras.utils.set_random_seed(training.seed)
     with errors_of("training.dtype"):
         policy = keras.DTypePolicy(training.dtype)

@@ -10,7 +10,7 @@ import pytest
 from recipes.common.batching import PackedConversations
 from recipes.common.data.chat_data import CONVERSATIONS, short_conversations
 from recipes.common.data.chat_files import Conversation, read_conversations
-from recipes.common.data.data_sets import open_part
+from recipes.common.data.data_sets import Source, open_part
 from recipes.common.errors import BadLines, ConfigError, DataError
 from zoo.preprocessing import CausalLMPreprocessor
 from zoo.tokenizers import ByteLevelBPETokenizer
@@ -43,7 +43,7 @@ def open_conversations(files, chat_format=CHATML, on_error="raise", **options):
     def read(files, bad):
         return read_conversations(files, bad, chat_format=chat_format, **options)
 
-    return open_part(files, "train", CONVERSATIONS, read, on_error)
+    return open_part(files, "train", Source(CONVERSATIONS, read), on_error)
 
 
 def test_conversations_of_a_file(tmp_path):
@@ -89,7 +89,7 @@ def test_a_format_and_a_key_of_ones_own(tmp_path):
         open_conversations(files)
     with pytest.raises(ConfigError, match=r"data\.key must be null with data\.format 'auto', got 'talk'"):
         open_conversations(files, key="talk")
-    with pytest.raises(DataError, match="must be a file of JSON"):
+    with pytest.raises(DataError, match="must hold records"):
         open_conversations([str(tmp_path / "a.csv")])
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from recipes import classify, finetune, tag
 from recipes.common.data import data_sets
-from recipes.common.data.data_sets import RemoteFile, Splits, check_file_keys, fetch, is_name, open_part, open_parts
+from recipes.common.data.data_config import check_data
+from recipes.common.data.data_sets import RemoteFile, Source, Splits, fetch, is_name, open_part, open_parts
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.evaluation.held_out import HeldOut, open_rows
 
@@ -141,19 +142,19 @@ def test_a_name_is_a_name_and_a_path_a_path(tmp_path, monkeypatch):
     (tmp_path / "toy").mkdir()
     (tmp_path / "mine").touch()
     assert is_name(["toy"]) and not is_name(["./toy"]) and not is_name(["a.tsv"]) and not is_name(["a", "b"])
-    assert open_part(["toy"], "train", SETS, read, "raise")[0] == ["a", "b"]
+    assert open_part(["toy"], "train", Source(SETS, read), "raise")[0] == ["a", "b"]
     with pytest.raises(DataError, match="'mine' is not the name of a data set; write './mine' for the file"):
-        open_part(["mine"], "train", SETS, read, "raise")
+        open_part(["mine"], "train", Source(SETS, read), "raise")
     with pytest.raises(DataError, match="'toyy' is not the name of a data set; did you mean 'toy'?"):
-        open_part(["toyy"], "train", SETS, read, "raise")
+        open_part(["toyy"], "train", Source(SETS, read), "raise")
     with pytest.raises(DataError, match="known: toy, other"):
-        open_part(["zzz"], "train", SETS, read, "raise")
+        open_part(["zzz"], "train", Source(SETS, read), "raise")
 
 
 def test_a_name_stands_for_all_parts_and_the_validation_part_for_the_test_part(capsys):
-    assert open_parts(data(["toy"], test=[]), SETS, read) == [["a", "b"], ["c"], ["c"]]
-    assert open_parts(data(["a.b"], validation=["c.d"]), SETS, read) == [["a", "b"], ["c", "d"]]
-    assert open_parts(data(["a.b"], validation=["c.d"], test=[]), SETS, read)[2] == ["c", "d"]
+    assert open_parts(data(["toy"], test=[]), Source(SETS, read)) == [["a", "b"], ["c"], ["c"]]
+    assert open_parts(data(["a.b"], validation=["c.d"]), Source(SETS, read)) == [["a", "b"], ["c", "d"]]
+    assert open_parts(data(["a.b"], validation=["c.d"], test=[]), Source(SETS, read))[2] == ["c", "d"]
     said = capsys.readouterr().out
     assert "toy: there is no test set; the validation set takes its place" in said
     assert "train: skipped 1: empty line 1 (a.b:3)\nvalidation: skipped 1" in said
@@ -161,13 +162,13 @@ def test_a_name_stands_for_all_parts_and_the_validation_part_for_the_test_part(c
 
 
 def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):
-    assert open_parts(data(["toy"], test=["other"]), SETS, read) == [["a", "b"], ["c"], ["e"]]
+    assert open_parts(data(["toy"], test=["other"]), Source(SETS, read)) == [["a", "b"], ["c"], ["e"]]
     assert "other: there is no test set; the validation set takes its place" in capsys.readouterr().out
     other = classify.DataConfig(["toy"], test=["other"])
     held_out = HeldOut(None, None, None, other, ["test"], "test", {})
-    assert open_rows(held_out, SETS, read) == (["e"], 0)
+    assert open_rows(held_out, Source(SETS, read)) == (["e"], 0)
     assert "other: there is no test set; this is the validation set" in capsys.readouterr().out
-    assert open_rows(dataclasses.replace(held_out, data=classify.DataConfig(["toy"])), SETS, read) == (["c"], 0)
+    assert open_rows(dataclasses.replace(held_out, data=classify.DataConfig(["toy"])), Source(SETS, read)) == (["c"], 0)
 
 
 @pytest.mark.parametrize(
@@ -185,11 +186,11 @@ def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):
 )
 def test_keys_that_say_how_files_are_read(kind, words, message):
     with pytest.raises(ConfigError) as error:
-        check_file_keys(kind(**words))
+        check_data(kind(**words))
     assert message in str(error.value)
     # they are used for the files that there are
-    check_file_keys(kind(test=["a.tsv"], **words))
-    check_file_keys(kind())
+    check_data(kind(test=["a.tsv"], **words))
+    check_data(kind())
 
 
 def test_rows_are_checked_whatever_they_come_from():
@@ -199,15 +200,15 @@ def test_rows_are_checked_whatever_they_come_from():
         return row != "b"
 
     for files in (["toy"], ["a.b"]):
-        assert open_part(files, "train", SETS, read, "skip", check)[0] == ["a"]
+        assert open_part(files, "train", Source(SETS, read, check), "skip")[0] == ["a"]
     with pytest.raises(DataError, match="here: a b"):
-        open_part(["toy"], "train", SETS, read, "raise", check)
+        open_part(["toy"], "train", Source(SETS, read, check), "raise")
 
 
 def test_parts_that_are_missing_or_empty():
     with pytest.raises(DataError, match="data.validation must be given"):
-        open_parts(data(["a.b"]), SETS, read)
+        open_parts(data(["a.b"]), Source(SETS, read))
     with pytest.raises(DataError, match="data.train must be given"):
-        open_parts(data([]), SETS, read)
+        open_parts(data([]), Source(SETS, read))
     with pytest.raises(DataError, match=r"nothing is left of \.\.: skipped 1: empty line 1"):
-        open_parts(data([".."]), SETS, read)
+        open_parts(data([".."]), Source(SETS, read))

@@ -1,7 +1,7 @@
 import pytest
 
 from recipes.common.data import dates, labelled_text
-from recipes.common.data.data_sets import open_part
+from recipes.common.data.data_sets import Source, open_part
 from recipes.common.data.labelled_text import (
     LABELLED,
     columns_of,
@@ -17,9 +17,8 @@ def open_file(tmp_path, text, name="a.tsv", **options):
     on_error, highest = options.pop("on_error", "raise"), options.pop("highest", None)
     check = None if highest is None else lambda example, bad: is_in_range(example, bad, highest)
     file = str(tmp_path / name)
-    return open_part(
-        [file], "train", LABELLED, lambda files, bad: read_examples(files, bad, **options), on_error, check
-    )
+    source = Source(LABELLED, lambda files, bad: read_examples(files, bad, **options), check)
+    return open_part([file], "train", source, on_error)
 
 
 def test_names_numbers_and_lists_of_labels(tmp_path):
@@ -89,7 +88,7 @@ def test_labels_that_the_training_data_lack_name_their_place():
 
 def test_unknown_name_names_the_nearest():
     with pytest.raises(DataError, match="'sst22' is not the name of a data set; did you mean 'sst2'"):
-        open_part(["sst22"], "train", LABELLED, read_examples, "raise")
+        open_part(["sst22"], "train", Source(LABELLED, read_examples), "raise")
 
 
 def test_languages_of_dates():

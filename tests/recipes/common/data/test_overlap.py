@@ -8,7 +8,7 @@ import pytest
 from recipes.common.data.account import DataAccount
 from recipes.common.data.chat_data import CONVERSATIONS
 from recipes.common.data.chat_files import Conversation
-from recipes.common.data.data_sets import TextPair, open_parts
+from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.labelled_text import LABELLED, LabelledText, read_examples
 from recipes.common.data.overlap import content_of, deduplicated, given_of, overlaps
 from recipes.common.data.parallel_text import PARALLEL
@@ -92,20 +92,24 @@ def test_parts_of_files(tmp_path, capsys):
         files[name] = [str(tmp_path / f"{name}.tsv")]
         (tmp_path / f"{name}.tsv").write_text(text)
     account = DataAccount(tmp_path, {}, is_trained=False)
-    assert [len(part) for part in open_parts(Data(**files), LABELLED, read_examples, account=account)] == [3, 2, 2]
+    assert [len(part) for part in open_parts(Data(**files), Source(LABELLED, read_examples), account=account)] == [
+        3,
+        2,
+        2,
+    ]
     assert account.counts == {"validation_rows_in_train": 1, "test_rows_in_train": 1, "test_rows_in_validation": 0}
     assert "train.tsv" not in capsys.readouterr().out.replace("in train", "")
-    parts = open_parts(Data(**files, deduplicate=True), LABELLED, read_examples)
+    parts = open_parts(Data(**files, deduplicate=True), Source(LABELLED, read_examples))
     assert [[row.texts[0] for row in part] for part in parts] == [["a"], ["b", "d"], ["c", "e"]]
     without_test = Data(files["train"], files["validation"], [])
-    train, validation, test = open_parts(without_test, LABELLED, read_examples, account=account)
+    train, validation, test = open_parts(without_test, Source(LABELLED, read_examples), account=account)
     assert test is validation and len(train) == 3
     # the same rows twice are one part
     same = Data(files["train"], files["validation"], files["validation"], deduplicate=True)
-    train, validation, test = open_parts(same, LABELLED, read_examples)
+    train, validation, test = open_parts(same, Source(LABELLED, read_examples))
     assert test == validation and len(train) == len(validation) == 2
     with pytest.raises(DataError, match="data.deduplicate .*data.train"):
-        open_parts(Data(files["train"], files["train"], [], deduplicate=True), LABELLED, read_examples)
+        open_parts(Data(files["train"], files["train"], [], deduplicate=True), Source(LABELLED, read_examples))
 
 
 def test_rows_of_a_run_that_are_read_in_another_way(tmp_path):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from recipes.common.data import parallel_text
-from recipes.common.data.data_sets import TextPair, open_part
+from recipes.common.data.data_sets import Source, TextPair, open_part
 from recipes.common.data.lines import read_lines
 from recipes.common.data.parallel_text import (
     PARALLEL,
@@ -140,7 +140,7 @@ def test_bad_line_raises_or_is_skipped_and_reported(write, tmp_path, names, cont
 def test_nothing_left_is_an_error(write):
     files = [write("a.en", "a\n\n"), write("a.de", "\nb\n")]
     with pytest.raises(DataError, match=r"nothing is left of .*skipped 2: empty line 2"):
-        open_part(files, "train", PARALLEL, read_pairs, "skip")
+        open_part(files, "train", Source(PARALLEL, read_pairs), "skip")
 
 
 def test_missing_and_damaged_files(write, tmp_path):

@@ -1,6 +1,6 @@
 import pytest
 
-from recipes.common.data.data_sets import open_part
+from recipes.common.data.data_sets import Source, open_part
 from recipes.common.data.plain_text import PLAIN, read_plain
 from recipes.common.errors import BadLines, DataError
 
@@ -8,7 +8,7 @@ from recipes.common.errors import BadLines, DataError
 def open_file(tmp_path, text, unit, on_error="raise"):
     (tmp_path / "a.txt").write_bytes(text)
     file = str(tmp_path / "a.txt")
-    return open_part([file], "train", PLAIN, lambda files, bad: read_plain(files, bad, unit=unit), on_error)[0]
+    return open_part([file], "train", Source(PLAIN, lambda files, bad: read_plain(files, bad, unit=unit)), on_error)[0]
 
 
 def test_documents_are_files_paragraphs_or_lines(tmp_path):
@@ -25,15 +25,24 @@ def test_bad_bytes_and_empty_files(tmp_path):
     with pytest.raises(DataError, match="holds no text"):
         open_file(tmp_path, b" \n\n", "paragraph")
     with pytest.raises(DataError, match="did you mean 'gutenberg'"):
-        open_part(["gutenburg"], "train", PLAIN, read_plain, "raise")
+        open_part(["gutenburg"], "train", Source(PLAIN, read_plain), "raise")
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json.gz"])
-def test_json_is_no_running_text(tmp_path, name):
-    """What recipes.generate writes, for example."""
-    (tmp_path / name).write_text('{"text": "one", "output": "two"}\n')
-    with pytest.raises(DataError, match=r"a\.json.* is a file of JSON, whose braces and keys are no running text"):
-        read_plain([str(tmp_path / name)], BadLines("raise"), unit="file")
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_texts_of_records(tmp_path, name):
+    """Braces and keys are no running text."""
+    file = str(tmp_path / name)
+    (tmp_path / name).write_text(
+        '{"text": "one\\ntwo\\n\\nthree", "output": "four"}\n{"text": "five", "output": " "}\n'
+    )
+    assert read_plain([file], BadLines("raise"), unit="file") == ["one\ntwo\n\nthree\n", "five\n"]
+    assert read_plain([file], BadLines("raise"), unit="paragraph") == ["one two", "three", "five"]
+    assert read_plain([file], BadLines("raise"), unit="line") == ["one", "two", "three", "five"]
+    assert read_plain([file], bad := BadLines("skip"), unit="file", key="output") == ["four\n"] and bad.total == 1
+    with pytest.raises(DataError, match=r"a\.json.*:2: no text: 'output' holds ' '"):
+        read_plain([file], BadLines("raise"), unit="file", key="output")
+    with pytest.raises(DataError, match=r"a\.json.*:1: key missing: 'body'; the line has the keys"):
+        read_plain([file], BadLines("raise"), unit="file", key="body")
 
 
 def test_dates_come_one_per_line():

@@ -1,7 +1,7 @@
 import pytest
 
 from recipes.common.data import tagged_words
-from recipes.common.data.data_sets import open_part
+from recipes.common.data.data_sets import Source, open_part
 from recipes.common.data.tagged_words import TAGGED, read_conll, read_tagged
 from recipes.common.errors import BadLines, ConfigError, DataError
 
@@ -51,8 +51,8 @@ def test_generated_sentences_are_well_tagged():
         assert len(sentence.words) == len(sentence.tags)
         assert [tag for tag in sentence.tags if tag.startswith("B-")].__len__() == 3
     with pytest.raises(DataError, match="did you mean 'wnut17'"):
-        open_part(["wnut"], "train", TAGGED, read_tagged, "raise")
-    with pytest.raises(ConfigError, match="data.tag_column must be at least 1, got 0"):
+        open_part(["wnut"], "train", Source(TAGGED, read_tagged), "raise")
+    with pytest.raises(ConfigError, match="data.tag_column must be a number of at least 1, got 0"):
         read_tagged(["a.conll"], BadLines("raise"), tag_column=0)
 
 

@@ -1,0 +1,112 @@
+"""Which rows are used, and which of them are for the validation: drawn by what rows hold, not by their places."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from recipes.common.data.overlap import content_of, given_of
+from recipes.common.data.text_files import read_table
+from recipes.common.errors import BadLines, DataError
+
+Row = TypeVar("Row")
+
+
+def limited(rows: list[Row], most: int | None) -> list[Row]:
+    """Returns as many rows, drawn by chance, in their order; the same for the same rows.
+
+    Args:
+        rows: The rows.
+        most: Most rows; None for all.
+
+    Example:
+
+    >>> len(limited(list("abcdef"), 2))
+    2
+    """
+    if most is None or len(rows) <= most:
+        return rows
+    order = sorted(range(len(rows)), key=lambda place: (_number(content_of(rows[place])), place))
+    return [rows[place] for place in sorted(order[:most])]
+
+
+def hold_out(
+    rows: Sequence[Row], share: float, group_of: Callable[[Row], str] | None = None
+) -> tuple[list[Row], list[Row]]:
+    """Returns rows for training and rows for validation.
+
+    Rows of one group are in one part. Where each row has one label (an attribute `label` that is a text), each label
+    has the share, as near as groups allow; of each some row is for training. Groups are drawn by a digest of their
+    names, so that a group stays in its part when others come. A text that is all there is is cut between two lines,
+    and its end is for validation.
+
+    Args:
+        rows: The rows.
+        share: Share of the rows that are for validation, between 0 and 1.
+        group_of: The group of a row; None for what a model is given of it, or its attribute `group`.
+
+    Raises:
+        DataError: If one of both would be empty.
+
+    Example:
+
+    >>> hold_out(["one\\ntwo\\nthree\\nfour\\n"], 0.25)
+    (['one\\ntwo\\nthree\\n'], ['four\\n'])
+    """
+    if len(rows) == 1 and isinstance(rows[0], str):
+        lines = rows[0].splitlines(keepends=True)
+        cut = len(lines) - max(1, round(share * len(lines)))
+        if cut > 0:
+            return ["".join(lines[:cut])], ["".join(lines[cut:])]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, row in enumerate(rows):
+        name = group_of(row) if group_of is not None else getattr(row, "group", None) or given_of(row)
+        groups[name].append(place)
+    strata: dict[Any, list[str]] = defaultdict(list)
+    for name, places in groups.items():
+        label = getattr(rows[places[0]], "label", None)
+        strata[label if isinstance(label, str) else None].append(name)
+    held: set[int] = set()
+    for names in strata.values():
+        wanted = share * sum(len(groups[name]) for name in names)
+        taken = 0
+        # one group stays for training
+        for name in sorted(names, key=_number)[: len(names) - 1]:
+            if taken + len(groups[name]) / 2 > wanted:
+                continue
+            held.update(groups[name])
+            taken += len(groups[name])
+    if not held:
+        raise DataError(
+            f"data.validation_share {share} of {len(rows)} training rows in {len(groups)} groups leaves no row for the "
+            "validation: more rows, smaller groups or a larger share are needed"
+        )
+    parts = ([], [])
+    for place, row in enumerate(rows):
+        parts[place in held].append(row)
+    return parts
+
+
+def groups_by_column(files: Sequence[str], column: str, header: bool | None) -> Callable[[Any], str]:
+    """Returns a function from a row of files to the value that the row has in a column which is not read otherwise.
+
+    Args:
+        files: The files.
+        column: The column, or the key.
+        header: See `recipes.common.data.text_files.read_table`.
+
+    Raises:
+        DataError: If the files have no such column.
+    """
+    try:
+        rows = (row for file in files for row in read_table(file, [column], BadLines("skip"), header=header))
+        values = {row.origin: str(row.values[0]) for row in rows}
+    except DataError as error:
+        raise DataError(f"data.group_column: {error}") from error
+    return lambda row: values[row.origin]
+
+
+def _number(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()

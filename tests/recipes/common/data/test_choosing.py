@@ -1,0 +1,100 @@
+"""Which rows are used: limits, and validation sets that are divided off."""
+
+from collections import Counter
+
+import pytest
+
+from recipes import classify
+from recipes.common.data.choosing import hold_out, limited
+from recipes.common.data.data_config import check_data
+from recipes.common.data.data_sets import Source, TextPair, open_parts
+from recipes.common.data.labelled_text import LABELLED, LabelledText, read_examples
+from recipes.common.data.questions import Question
+from recipes.common.errors import ConfigError, DataError
+from recipes.common.evaluation.held_out import HeldOut, open_rows
+
+SOURCE = Source(LABELLED, lambda files, bad: read_examples(files, bad, text_columns=["text"], label_column="label"))
+FILES = {"text_columns": ["text"], "label_column": "label"}
+
+
+def examples(counts):
+    labels = [label for label, count in counts.items() for _ in range(count)]
+    return [LabelledText((f"text {place}",), label, f"a.tsv:{place}") for place, label in enumerate(labels)]
+
+
+def test_each_label_keeps_its_share():
+    rows = examples({"common": 800, "rare": 40, "once": 1})
+    train, validation = hold_out(rows, 0.1)
+    assert Counter(row.label for row in validation) == {"common": 80, "rare": 4}
+    # in their order, each in one part
+    assert sorted(train + validation, key=rows.index) == rows and train == [row for row in rows if row in train]
+    assert hold_out(rows, 0.1) == (train, validation)
+    # by what they hold: the order of the file makes no difference
+    assert {row.texts for row in hold_out(rows[::-1], 0.1)[1]} == {row.texts for row in validation}
+    assert {place // 100 for place in (rows.index(row) for row in validation) if place < 800} == set(range(8))
+
+
+def test_rows_with_one_input_stay_together():
+    rows = [TextPair(f"source {number // 3}", f"target {number}", f"a:{number}") for number in range(300)]
+    train, validation = hold_out(rows, 0.2)
+    assert not {row.source for row in train} & {row.source for row in validation} and len(validation) == 60
+    # all questions on one context, as models could learn it by heart
+    rows = [Question(f"question {number}", f"context {number % 10}", (), "", "") for number in range(50)]
+    train, validation = hold_out(rows, 0.3)
+    assert not {row.context for row in train} & {row.context for row in validation} and len(validation) == 15
+
+
+def test_running_text():
+    lines = [f"line {number}\n" for number in range(10)]
+    assert hold_out(["".join(lines)], 0.2) == (["".join(lines[:8])], ["".join(lines[8:])])
+    train, validation = hold_out(lines, 0.2)
+    assert len(validation) == 2 and sorted(train + validation) == lines
+    for rows in (["one line"], ["a", "a"]):
+        with pytest.raises(DataError, match="data.validation_share 0.5 of . training rows in 1 groups leaves no row"):
+            hold_out(rows, 0.5)
+
+
+def test_limits():
+    rows = examples({"a": 50, "b": 50})
+    some = limited(rows, 30)
+    assert (
+        len(some) == 30 and some == [row for row in rows if row in some] and {row.label for row in some} == {"a", "b"}
+    )
+    # the more, the same and others
+    assert set(map(str, some)) < set(map(str, limited(rows, 60)))
+    assert limited(rows, 100) is rows and limited(rows, None) is rows
+
+
+def write(folder, rows):
+    text = "".join(f"{text}\t{label}\t{speaker}\n" for text, label, speaker in rows)
+    (folder / "a.tsv").write_text("text\tlabel\tspeaker\n" + text)
+    return [str(folder / "a.tsv")]
+
+
+def test_parts_of_a_run_and_of_its_evaluation(tmp_path, capsys):
+    files = write(tmp_path, [(f"text {number}", "ab"[number % 2], f"speaker {number % 7}") for number in range(140)])
+    data = classify.DataConfig(files, **FILES, validation_share=0.3, group_column="speaker", limit=30)
+    train, validation, test = open_parts(data, SOURCE)
+    assert test == validation and len(train) == len(validation) == 30
+    assert "validation: 40 of the 140 training rows (data.validation_share)" in capsys.readouterr().out
+    speakers = [{int(row.texts[0].split()[1]) % 7 for row in part} for part in (train, validation)]
+    assert not speakers[0] & speakers[1] and len(speakers[1]) == 2
+    # `recipes.evaluate` finds the same rows
+    for split, expected in (("test", validation), ("validation", validation), ("train", train)):
+        assert open_rows(HeldOut(None, None, None, data, set(), split, {}), SOURCE) == (expected, 0)
+    with pytest.raises(DataError, match="data.group_column: .*a.tsv:1: there is no column 'talker'"):
+        open_parts(classify.DataConfig(files, **FILES, validation_share=0.3, group_column="talker"), SOURCE)
+
+
+def test_keys_that_depend_on_each_other():
+    for words, message in (
+        ({"validation_share": 0.1, "validation": ["b.tsv"]}, "validation_share must be null with data.validation, got"),
+        ({"group_column": "3"}, "data.group_column must be null without data.validation_share, got '3'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_data(classify.DataConfig(["a.tsv"], **words))
+    with pytest.raises(ConfigError, match="data.group_column must be null with a named data set"):
+        check_data(classify.DataConfig(group_column="3", validation_share=0.1))
+    check_data(classify.DataConfig(validation_share=0.1))
+    with pytest.raises(DataError, match="data.validation must be given, .*, or data.validation_share"):
+        open_parts(classify.DataConfig(["a.tsv"]), Source({}, lambda files, bad: ["a"]))
