@@ -299,7 +299,7 @@ def test_plots_and_calibration_name_their_extra(monkeypatch, tmp_path):
     import numpy as np
 
     from zoo.inspect import plot_attention
-    from zoo.tasks.calibration import fit_temperature
+    from zoo.training.calibration import fit_temperature
 
     extra = re.escape('pip install "keras-transformer-zoo[recipes]"')
     for name in ("matplotlib", "matplotlib.figure", "scipy", "scipy.optimize", "scipy.special"):

@@ -26,21 +26,19 @@ PAGES = {
     "tasks": (
         "Tasks",
         "A task is a backbone with its preprocessor and head. Each has [a page with examples](../index.md#models). "
-        "`TextModel` has the methods of training, `InspectableModel` those of looking into a model, `Task` those of "
-        "saving and exporting, `GenerativeTask` those of writing texts, and `Adaptation` those of low-rank updates and "
-        "quantization.",
+        "`TextModel` has the methods of training, `Task` those of saving, exporting and looking into a model, "
+        "`EncoderTask` what a task with a head declares, `GenerativeTask` the methods of writing texts, `Adaptation` "
+        "those of low-rank updates and quantization.",
         {
             "Tasks": "zoo.tasks",
             "What tasks share": (
                 "zoo.tasks.text_model.TextModel",
-                "zoo.tasks.inspectable.InspectableModel",
                 "zoo.tasks.generative_task.GenerativeTask",
-                "zoo.tasks.encoder_task.EncoderTask",
                 "zoo.tasks.adaptation.Adaptation",
                 "zoo.tasks.adaptation.QuantizationReport",
                 "zoo.backbones.adapters.LoraReport",
                 "zoo.tasks.freezing.freeze",
-                "zoo.tasks.calibration.Calibration",
+                "zoo.training.calibration.Calibration",
             ),
         },
     ),

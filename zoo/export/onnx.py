@@ -28,7 +28,7 @@ def write_files(
         folder: The folder to write to.
         endpoints: The endpoints by name.
         weights: "float32" or "int8": matrices in 8 bits with a scale per column, activations quantized at run time.
-        text_inputs: A `zoo.tasks.onnx_strings.TextInput` by the name of each further endpoint.
+        text_inputs: A `zoo.tasks.exporting.TextInput` by the name of each further endpoint.
 
     Raises:
         ValueError: If ONNX cannot hold an endpoint.

@@ -36,7 +36,7 @@ def write_runtime_format(
         endpoints: The endpoints by name.
         format: One of `RUNTIME_FORMATS`.
         weights: "float32", or "int8" for matrices in 8 bits.
-        text_inputs: With the format "onnx", a `zoo.tasks.onnx_strings.TextInput` by the name of each further endpoint.
+        text_inputs: With the format "onnx", a `zoo.tasks.exporting.TextInput` by the name of each further endpoint.
         save_assets: Writes further files to a folder.
 
     Raises:

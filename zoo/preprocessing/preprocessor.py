@@ -1,7 +1,7 @@
 """What all preprocessors share: rows of strings, checked once, tokenized once, made batches."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import keras
@@ -48,6 +48,8 @@ class Preprocessor:
     truncation_hint = "Shorten it, or pass truncate=True to the preprocessor."
     # number of axes of the strings of one row: 0 for a text, 1 for a list of words
     row_rank = 0
+    # names of the texts of a row, which an export takes
+    text_names: Sequence[str] = ("texts",)
     # whether rows for training are groups of texts
     trains_on_groups = False
     # whether a batch for training depends on random numbers
@@ -224,6 +226,16 @@ class Preprocessor:
             x: As `check_rows` returns it.
         """
         return checked_lengths(self.inputs(self.tokens(x)), self.sequence_length)
+
+    def inference_rows(self, x: Any) -> tuple[dict[str, Any], Any]:
+        """Returns `inference_batch`, and the number of the text that each row is from; a graph function.
+
+        The numbers are ascending; None where each text is one row.
+
+        Args:
+            x: As `check_rows` returns it.
+        """
+        return self.inference_batch(x), None
 
     def training_batch(self, x: Any, y: Any = None, sample_weight: Any = None, seed: Any = None) -> Any:
         """Returns token-level `(inputs, labels, sample_weight)` of a batch of strings; a graph function.

@@ -46,6 +46,8 @@ class QuestionAnswererPreprocessor(EncoderPreprocessor):
         Devlin et al. 2019, "BERT", sections 4.2 and 4.3.
     """
 
+    text_names = ("questions", "contexts")
+
     def __init__(self, tokenizer: Any = None, *, stride: int = 128, pair_separators: int = 1, **options: Any) -> None:
         super().__init__(tokenizer, **options)
         self.stride = require_count(stride, "stride", 0)

@@ -59,6 +59,8 @@ class TextClassifierPreprocessor(WindowedPreprocessor):
             raise ValueError(f"problem must be one of {PROBLEMS}, got {problem!r}.")
         self.labels = Labels(labels, lowest=2 if problem == "single_label" else 1)
         self.problem, self.pairs = problem, bool(pairs)
+        if self.pairs:
+            self.text_names = ("first_texts", "second_texts")
         self.pair_separators = require_count(pair_separators, "pair_separators")
         if self.pairs and self.stride is not None:
             raise ValueError(f"stride must be None with pairs of texts, which have no windows, got {self.stride}.")

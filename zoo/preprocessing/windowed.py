@@ -96,9 +96,13 @@ class WindowedPreprocessor(EncoderPreprocessor):
 
     def inference_batch(self, x: Any) -> dict[str, Any]:
         """Returns token-level inputs of the rows, or windows, of a batch of strings; a graph function."""
+        return self.inference_rows(x)[0]
+
+    def inference_rows(self, x: Any) -> tuple[dict[str, Any], Any]:
         if self.stride is None:
-            return super().inference_batch(x)
-        return self.inputs(self.windows(self.tokens(x))[0])
+            return super().inference_batch(x), None
+        tokens, _, _, row = self.windows(self.tokens(x))
+        return self.inputs(tokens), row
 
     def training_batch(self, x: Any, y: Any = None, sample_weight: Any = None, seed: Any = None) -> Any:
         """Returns token-level `(inputs, labels, sample_weight)` of the rows, or windows, of a batch of strings."""

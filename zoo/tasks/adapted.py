@@ -18,8 +18,7 @@ from zoo.storage.hub import PREFIX as HUB
 from zoo.storage.hub import is_address
 from zoo.storage.user_warnings import warn_user
 from zoo.tasks.adapter_options import OPTIONS_FILE, AdapterOptions, read_adapter_options, saved_options_of
-from zoo.tasks.arguments import default_of, parameters_of
-from zoo.tasks.saved_options import SavedOptions, naming_options
+from zoo.tasks.registry import SavedOptions, default_of, naming_options, parameters_of
 from zoo.tokenizers import load_huggingface
 from zoo.tokenizers.chat.formats import get_chat_format
 

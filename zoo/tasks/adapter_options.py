@@ -12,8 +12,7 @@ from zoo.huggingface.adapter_head import outputs_of_head
 from zoo.preprocessing.labels import Labels
 from zoo.storage import open_tensor_file, read_json, to_dataclass
 from zoo.storage.user_warnings import warn_user
-from zoo.tasks.arguments import default_of
-from zoo.tasks.saved_options import SavedOptions, naming_options, read_saved_options
+from zoo.tasks.registry import SavedOptions, default_of, naming_options, read_saved_options
 from zoo.tasks.saving import task_options
 
 OPTIONS_FILE = "task_options.json"

@@ -1,25 +1,32 @@
-"""Base class of the tasks that read hidden states, and pooling of these."""
+"""Base class of the tasks that read hidden states: from a head and what it predicts to predictions and exports."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import keras
+import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
 from zoo.export import Endpoint, Field
-from zoo.preprocessing.labels import Labels
+from zoo.inspect.row import Decisions
+from zoo.preprocessing import Examples
 from zoo.preprocessing.rows import require_count
-from zoo.storage import quote
+from zoo.preprocessing.text_embedder import PARTS
 from zoo.tasks.attention_endpoint import attention_endpoint
+from zoo.tasks.pooling import pool, take_positions
 from zoo.tasks.task import Task
-
-POOLINGS = ("first", "mean", "mean_sqrt", "weighted_mean", "max", "last", "pooler")
+from zoo.tasks.token_endpoints import encoder_endpoints
 
 
 class EncoderTask(Task):
     """Base class of tasks that read the hidden states of a backbone.
+
+    A subclass says what a row is (`preprocessor_class`), which vectors of it the head reads (`pooling`), what the head
+    is (`add_head`), what comes out (`results` and `result_fields`), and the default loss and metrics. `fit`, `predict`
+    and the exports of all formats follow. A task whose results are not one per text also defines `predict_texts` and
+    `endpoints`.
 
     With an encoder-decoder, encoder and decoder read the same tokens, and the task reads the decoder's hidden states.
     The backbone's pooler is trained only in tasks that use it. Several tasks may share a backbone.
@@ -37,10 +44,14 @@ class EncoderTask(Task):
         Lewis et al. 2020, "BART", section 3.1 (the same tokens for encoder and decoder).
     """
 
-    # whether the backbone's pooler acts on the outputs
-    uses_pooler = False
-    # the input that says which positions the head reads, where there is one
+    # which vector of a text the head reads, see `zoo.tasks.pooling.pool`; None for the vectors of its tokens
+    pooling: str | None = None
+    # the input that says which tokens the head reads, where there is one
     positions_input: ClassVar[str | None] = None
+    # how the outputs of a text come from those of its windows: their "mean" or "max"
+    window_merge = "mean"
+    # rate of the default optimizer
+    learning_rate: ClassVar[float] = 5e-5
 
     def __init__(
         self,
@@ -76,21 +87,51 @@ class EncoderTask(Task):
         embedding = self.backbone.config.embedding
         return embedding.factor_dim if embedding.factor_output else self.backbone.config.hidden_dim
 
+    @property
+    def labels(self) -> Any:
+        """The `Labels` of the preprocessor; None if it has none."""
+        return getattr(self.preprocessor, "labels", None)
+
+    def add_head(self, head: keras.layers.Layer) -> None:
+        """Sets the head, a layer from the vectors of a text, or of each token, to the outputs of the task.
+
+        Args:
+            head: The layer.
+        """
+        head.build((None, self.width) if self.pooling else (None, None, self.width))
+        self.head = head
+        self.built = True
+
     def own_options(self) -> dict[str, Any]:
         return {} if self.decoder_start_id is None else {"decoder_start_id": self.decoder_start_id}
 
-    def attention_endpoint(self) -> Endpoint:
-        """Returns the endpoint `attention`, see `zoo.tasks.attention_endpoint`."""
-        texts = next(iter(self.endpoints().values())).inputs
-        return attention_endpoint(self, texts, self.text_tokens)
+    # What a call computes.
 
-    def text_tokens(self, *texts: Any) -> Any:
-        """Returns the arguments of `preprocessor.inputs` for the texts of an export; a graph function.
+    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        if "token_ids" in inputs:
+            return self.outputs_of(self.hidden(inputs, training), inputs, training)
+        # the texts of a group
+        parts = [
+            {name.removeprefix(f"{part}_"): value for name, value in inputs.items() if name.startswith(f"{part}_")}
+            for part in PARTS
+        ]
+        outputs = [self.outputs_of(self.hidden(part, training), part, training) for part in parts if part]
+        return ops.stack(outputs, axis=1)
+
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        return self.head(self.head_inputs(hidden, inputs))
+
+    def head_inputs(self, hidden: Any, inputs: dict[str, Any]) -> Any:
+        """Returns the vectors that the head reads, `(batch, width)` or `(batch, length, width)`.
 
         Args:
-            *texts: String tensors `(batch,)`, one or two.
+            hidden: Hidden states, `(batch, length, width)`.
+            inputs: As for a call.
         """
-        return self.preprocessor.tokens(texts if len(texts) > 1 else texts[0])
+        if self.pooling is not None:
+            return pool(hidden, inputs["padding_mask"], self.pooling, self.backbone)
+        positions = inputs.get(self.positions_input)
+        return hidden if positions is None else take_positions(hidden, positions)
 
     def hidden(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
         """Returns hidden states, `(batch, length, width)`; those of the decoder for an encoder-decoder.
@@ -145,80 +186,143 @@ class EncoderTask(Task):
     def _without_idle(self, variables: list[keras.Variable]) -> list[keras.Variable]:
         # Keras asks before the task has a backbone, too
         pooler = getattr(getattr(self, "backbone", None), "pooler", None)
-        return variables if pooler is None or self.uses_pooler else self._others(variables, pooler.variables)
+        is_used = pooler is None or self.pooling == "pooler"
+        return variables if is_used else self._others(variables, pooler.variables)
 
     @staticmethod
     def _others(variables: list[keras.Variable], these: list[keras.Variable]) -> list[keras.Variable]:
         left_out = {id(variable) for variable in these}
         return [variable for variable in variables if id(variable) not in left_out]
 
+    # Training.
 
-def pool(hidden: Any, mask: Any, pooling: str, backbone: Any = None) -> Any:
-    """Returns one vector per row, `(batch, hidden_dim)`.
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        """Returns AdamW with the `learning_rate`, gradients clipped to norm 1 (Devlin et al. 2019, appendix A.3)."""
+        return keras.optimizers.AdamW(self.learning_rate, weight_decay=0.01, global_clipnorm=1.0)
 
-    Args:
-        hidden: `(batch, length, hidden_dim)`.
-        mask: True where a token is real, `(batch, length)`.
-        pooling: The "first" or "last" real token, "mean" or "max" over the real tokens, their sum divided by the root
-            of their number ("mean_sqrt"), their mean with the weights 1, 2, 3 and so on ("weighted_mean"), or the
-            backbone's "pooler". The mean of a row without tokens is zero, and so is its maximum.
-        backbone: The backbone, for "pooler".
-    """
-    if pooling in ("first", "last", "pooler"):
-        # padding may be on either side
-        places = ops.cast(mask, "int32") * ops.arange(1, ops.shape(mask)[1] + 1, dtype="int32")
-        chosen = ops.argmax(places if pooling == "last" else ops.cast(mask, "int32"), axis=1)
-        states = ops.take_along_axis(hidden, chosen[:, None, None], axis=1)
-        return backbone.pool(states) if pooling == "pooler" else ops.squeeze(states, 1)
-    token_mask = ops.expand_dims(ops.cast(mask, "float32"), -1)
-    states = ops.cast(hidden, "float32")
-    if pooling == "max":
-        has_tokens = ops.max(token_mask, axis=1) > 0
-        return ops.where(has_tokens, ops.max(ops.where(token_mask > 0, states, -1e30), axis=1), 0.0)
-    weights = token_mask * ops.cumsum(token_mask, axis=1) if pooling == "weighted_mean" else token_mask
-    divisor = ops.maximum(ops.sum(weights, axis=1), 1.0)
-    return ops.sum(states * weights, axis=1) / (ops.sqrt(divisor) if pooling == "mean_sqrt" else divisor)
+    # What comes out.
 
+    def result_fields(self) -> tuple[Field, ...]:
+        """Returns what `results` returns: names, shapes, types and meanings."""
+        return ()
 
-def require_pooling(pooling: Any, backbone: Any) -> str:
-    """Returns the kind of pooling, the default if none is given.
+    def results(self, outputs: Any) -> dict[str, Any]:
+        """Returns the results, numbers by name; operations of `keras.ops`, which every format of exports can hold.
 
-    Args:
-        pooling: A kind; None for "pooler" where the backbone has one, else "first" for an encoder and "last" otherwise.
-        backbone: The backbone.
+        Args:
+            outputs: The result of a call.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no results: define result_fields() and results().")
 
-    Raises:
-        ValueError: If there is no such kind, or it does not fit the backbone.
-    """
-    has_pooler = bool(getattr(backbone.config, "pooler", False))
-    if pooling is None:
-        return "pooler" if has_pooler else "first" if backbone.config.architecture == "encoder" else "last"
-    if pooling not in POOLINGS:
-        raise ValueError(f"pooling must be one of {POOLINGS} or None, got {quote(pooling)}.")
-    if pooling == "pooler" and not has_pooler:
-        allowed = ", ".join(repr(name) for name in POOLINGS if name != "pooler")
-        raise ValueError(f"pooling must be one of {allowed} with a backbone without a pooler, got 'pooler'.")
-    return pooling
+    def result_properties(self) -> dict[str, Any]:
+        """Returns what a client of an export needs to know of the results, as JSON values. By default the labels."""
+        return {} if self.labels is None else {"labels": self.labels.strings}
 
+    def text_result_fields(self) -> tuple[Field, ...]:
+        """Returns what `text_results` returns."""
+        return ()
 
-def take_positions(values: Any, positions: Any) -> Any:
-    """Returns the vectors at some positions of each row, `(batch, count, dim)`.
+    def text_results(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Returns further results of a SavedModel, such as names of labels; a graph function of TensorFlow.
 
-    Args:
-        values: `(batch, length, dim)`.
-        positions: `(batch, count)`; those below 0 give the vector of position 0.
-    """
-    positions = ops.maximum(ops.cast(positions, "int32"), 0)
-    return ops.take_along_axis(values, ops.expand_dims(positions, -1), axis=1)
+        Args:
+            results: What `results` returned.
+        """
+        return {}
 
+    def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions | None:
+        """Returns the "probabilities" of the labels of a text; None for a task without such results."""
+        shapes = {field.name: field.shape for field in self.result_fields()}
+        if self.labels is None or shapes.get("probabilities") != ("batch", len(self.labels)):
+            return None
+        probabilities = ops.maximum(self.results(outputs)["probabilities"], np.finfo("float32").tiny)
+        return Decisions(ops.expand_dims(ops.log(probabilities), 1), self.labels.strings, ("label",))
 
-def label_names(labels: Labels) -> Endpoint:
-    """Returns the endpoint that gives the names of labels, strings `(labels,)`.
+    def predict_texts(self, x: Any, batch_size: int) -> Any:
+        """Returns the results of rows as arrays: one array, or a dictionary by name if there are several."""
+        outputs = ops.convert_to_tensor(self.outputs_of_texts(self.preprocessor.rows(x, "x"), batch_size))
+        results = {name: ops.convert_to_numpy(value) for name, value in self.results(outputs).items()}
+        return results if len(results) > 1 else next(iter(results.values()))
 
-    Args:
-        labels: The labels.
-    """
-    import tensorflow as tf
+    def outputs_of_texts(self, rows: Examples, batch_size: int) -> np.ndarray:
+        """Returns the outputs of a task with one vector of outputs per text, float32 `(texts, outputs)`.
 
-    output = Field("label_names", (len(labels),), "string", "the labels in the order of the probabilities")
-    return Endpoint(lambda: tf.constant(labels.strings), (), (output,), "The names of the labels.")
+        Args:
+            rows: The result of `preprocessor.rows`: texts, or their windows, whose outputs are merged.
+            batch_size: Rows per batch.
+        """
+        values = self.map_batches(lambda numbers, inputs, outputs: ops.convert_to_numpy(outputs), rows, batch_size)
+        if not values:
+            return np.zeros(self.head.compute_output_shape((0, self.width)), "float32")
+        outputs = np.array(values, "float32")
+        return outputs if rows.groups is None else self._merged(outputs, rows.groups).numpy()
+
+    def _merged(self, outputs: Any, row: Any) -> Any:
+        """Outputs of texts from those of their windows; a graph function."""
+        import tensorflow as tf
+
+        merge = {"mean": tf.math.segment_mean, "max": tf.math.segment_max}[self.window_merge]
+        return merge(outputs, row)
+
+    # Exports.
+
+    def text_fields(self) -> tuple[Field, ...]:
+        """Returns the inputs of the endpoint `serve`: texts, or the texts of pairs."""
+        return tuple(Field(name, ("batch",), "string", "texts") for name in self.preprocessor.text_names)
+
+    def serve_endpoint(self, description: str, preprocessor: Any = None) -> Endpoint:
+        """Returns the endpoint `serve` of a task whose results are one per text.
+
+        Args:
+            description: What it does.
+            preprocessor: A preprocessor in place of that of the task.
+        """
+        preprocessor = preprocessor or self.preprocessor
+
+        def serve(*texts: Any) -> dict[str, Any]:
+            inputs, row = preprocessor.inference_rows(texts if len(texts) > 1 else texts[0])
+            outputs = self(inputs, training=False)
+            results = self.results(outputs if row is None else self._merged(outputs, row))
+            return {**results, **self.text_results(results)}
+
+        outputs = (*self.result_fields(), *self.text_result_fields())
+        return Endpoint(serve, self.text_fields(), outputs, description)
+
+    def endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoints of an export, for any batch size.
+
+        * `serve`: the texts of rows, string tensors `(batch,)`, to `result_fields` and `text_result_fields`.
+        * `label_names()`, if the task has labels: the labels, strings `(labels,)`.
+
+        A text longer than the model allows raises an `InvalidArgumentError`, unless the task truncates or has a
+        `stride`.
+        """
+        return {"serve": self.serve_endpoint(f"Results of a {type(self).__name__}."), **self.label_endpoints()}
+
+    def label_endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `label_names`, if the task has labels: strings `(labels,)`, in their order."""
+        import tensorflow as tf
+
+        labels = self.labels
+        if labels is None:
+            return {}
+        output = Field("label_names", (len(labels),), "string", "the labels in the order of the probabilities")
+        names = Endpoint(lambda: tf.constant(labels.strings), (), (output,), "The names of the labels.")
+        return {"label_names": names}
+
+    def token_endpoints(self) -> dict[str, Endpoint]:
+        """Returns the endpoint `forward`: token-level inputs to `result_fields`."""
+        return encoder_endpoints(
+            self,
+            lambda inputs: self.results(self(inputs, training=False)),
+            self.result_fields(),
+            **self.result_properties(),
+        )
+
+    def attention_endpoint(self) -> Endpoint:
+        """Returns the endpoint `attention`, see `zoo.tasks.attention_endpoint`."""
+
+        def tokens(*texts: Any) -> Any:
+            return self.preprocessor.tokens(texts if len(texts) > 1 else texts[0])
+
+        return attention_endpoint(self, self.text_fields(), tokens)

@@ -1,15 +1,19 @@
 """Heads, which map hidden states to the outputs of a task."""
 
+import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
-from layers.activations import get_activation
+from layers.activations import ACTIVATIONS, get_activation
 from layers.dropout import Dropout
 from layers.initializers import separate
 from layers.norms import LayerNorm
 from zoo.config import TransformerConfig
+from zoo.config.checks import require
+
+_MOST_UNITS = 2**16
 
 
 def initializer_of(config: TransformerConfig) -> Any:
@@ -20,6 +24,25 @@ def initializer_of(config: TransformerConfig) -> Any:
     """
     deviation = config.initializer_range
     return "glorot_uniform" if deviation is None else keras.initializers.TruncatedNormal(stddev=deviation)
+
+
+def classification_head(task: Any, num_outputs: int, hidden_activation: str | None, **options: Any) -> Any:
+    """Returns the `ClassificationHead` of a task, with the initializer and the norm's epsilon of its backbone.
+
+    Args:
+        task: The task.
+        num_outputs, hidden_activation, **options: Arguments of the head.
+    """
+    config = task.backbone.config
+    return ClassificationHead(
+        num_outputs,
+        hidden_activation,
+        norm_epsilon=config.norm.epsilon,
+        kernel_initializer=initializer_of(config),
+        name="head",
+        dtype=task.dtype_policy,
+        **options,
+    )
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -131,6 +154,16 @@ class ClassificationHead(keras.layers.Layer):
     def compute_output_shape(self, inputs_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*inputs_shape[:-1], self.num_outputs)
 
+    def task_options(self) -> dict[str, Any]:
+        """Returns the choices of the head as arguments of its task."""
+        return {
+            "hidden_activation": self.hidden_activation,
+            "inner_bias": self.inner_bias,
+            "inner_norm": self.inner_norm,
+            "projection_bias": self.projection_bias,
+            "head_dropout": self.dropout,
+        }
+
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
@@ -223,3 +256,57 @@ class MaskedLMHead(keras.layers.Layer):
             "norm_epsilon": self.norm_epsilon,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
         }
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectionOptions:
+    """What a map computes.
+
+    Args:
+        units: Number of outputs.
+        activation: Name of the function of its outputs, see `layers.activations`.
+        use_bias: Whether it has a bias.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    units: int
+    activation: str = "identity"
+    use_bias: bool = True
+
+    def __post_init__(self) -> None:
+        require(1 <= self.units <= _MOST_UNITS, "units of a projection", self.units, f"from 1 to {_MOST_UNITS}")
+        names = sorted(ACTIVATIONS)
+        require(self.activation in names, "activation of a projection", self.activation, f"one of {names}")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class Projection(keras.layers.Dense):
+    """A linear map with an activation by its name.
+
+    Args:
+        units, activation, use_bias: See `ProjectionOptions`.
+        **kwargs: As for `keras.layers.Dense`.
+
+    Call arguments:
+        inputs: `(..., dim)`.
+
+    Returns:
+        `(..., units)`.
+
+    Example:
+
+    >>> Projection(3, "tanh")(keras.ops.ones((2, 8))).shape
+    (2, 3)
+    """
+
+    def __init__(self, units: int, activation: str = "identity", use_bias: bool = True, **kwargs: Any) -> None:
+        super().__init__(units, activation=None, use_bias=use_bias, **kwargs)
+        self.options = ProjectionOptions(units, activation, bool(use_bias))
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        return get_activation(self.options.activation)(super().call(inputs, training=training))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "activation": self.options.activation}

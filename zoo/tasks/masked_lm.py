@@ -14,9 +14,9 @@ from zoo.inspect.row import Decisions, Row
 from zoo.preprocessing import MaskedLMPreprocessor
 from zoo.preprocessing.rows import as_text, require_count
 from zoo.storage import quote
-from zoo.tasks.encoder_task import EncoderTask, take_positions
+from zoo.tasks.encoder_task import EncoderTask
 from zoo.tasks.heads import MaskedLMHead, initializer_of
-from zoo.tasks.token_endpoints import encoder_endpoints
+from zoo.tasks.task import Task
 from zoo.tasks.token_head import TokenHead
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
@@ -112,7 +112,7 @@ class MaskedLM(EncoderTask):
         return self.backbone.finish(hidden)
 
     def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.token_head(self._vectors(hidden, inputs), training)
+        return self.token_head(self.head_inputs(hidden, inputs), training)
 
     def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
         """Returns the probabilities of the token at each position."""
@@ -133,12 +133,11 @@ class MaskedLM(EncoderTask):
             inputs, training: As for the call.
         """
         hidden = self.backbone(self.backbone_inputs(inputs), training=training)
-        return self._score(self._vectors(hidden, inputs)), hidden
+        return self._score(self.head_inputs(hidden, inputs)), hidden
 
-    def _vectors(self, hidden: Any, inputs: dict[str, Any]) -> Any:
-        """Vectors of the tokens to guess at the width of the output table."""
-        positions = inputs.get(self.positions_input)
-        guessed = hidden if positions is None else take_positions(hidden, positions)
+    def head_inputs(self, hidden: Any, inputs: dict[str, Any]) -> Any:
+        """Returns vectors of the tokens to guess, at the width of the output table."""
+        guessed = super().head_inputs(hidden, inputs)
         return self.backbone.output_vectors(guessed) if self.head is None else self.head(guessed)
 
     def _score(self, vectors: Any) -> Any:
@@ -153,6 +152,10 @@ class MaskedLM(EncoderTask):
         return None if output_map.soft_cap is not None else output_map.plus(self.head.output_bias)
 
     # Training.
+
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        """Returns Adam with rate 1e-4, gradients clipped to norm 1."""
+        return Task.default_optimizer(self)
 
     def default_loss(self) -> TokenCrossEntropy:
         """Returns `TokenCrossEntropy()`."""
@@ -223,13 +226,12 @@ class MaskedLM(EncoderTask):
         """Returns the result of `fill_mask`."""
         return self.fill_mask(x, batch_size=batch_size)
 
-    def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: token-level inputs to "logits" `(batch, length, vocabulary)`."""
-        size = self.backbone.config.vocabulary_size
-        output = Field("logits", ("batch", "length", size), "float32", "of the token at each place")
-        return encoder_endpoints(
-            self, lambda inputs: {"logits": ops.cast(self(inputs, training=False), "float32")}, (output,)
-        )
+    def result_fields(self) -> tuple[Field, ...]:
+        shape = ("batch", "length", self.backbone.config.vocabulary_size)
+        return (Field("logits", shape, "float32", "of the token at each place"),)
+
+    def results(self, outputs: Any) -> dict[str, Any]:
+        return {"logits": ops.cast(outputs, "float32")}
 
     def endpoints(self, *, top_k: int = 5) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(texts)` of an export, for any batch size.

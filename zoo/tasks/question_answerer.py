@@ -14,9 +14,8 @@ from zoo.inspect.row import Decisions
 from zoo.preprocessing import QuestionAnswererPreprocessor
 from zoo.preprocessing.rows import require_count
 from zoo.tasks.encoder_task import EncoderTask
-from zoo.tasks.heads import ClassificationHead, initializer_of
+from zoo.tasks.heads import classification_head
 from zoo.tasks.spans import EXCLUDED, Answer, best_spans, merge_in_graph, merge_windows
-from zoo.tasks.token_endpoints import encoder_endpoints
 from zoo.training.span_losses import SpanAccuracy, SpanCrossEntropy
 
 
@@ -87,40 +86,28 @@ class QuestionAnswerer(EncoderTask):
         self.no_answer_threshold = None if no_answer_threshold is None else float(no_answer_threshold)
         if no_answer_threshold is not None and not math.isfinite(self.no_answer_threshold):
             raise ValueError(f"no_answer_threshold must be a finite number or None, got {no_answer_threshold!r}.")
-        config = backbone.config
-        self.head = ClassificationHead(
-            2,
-            hidden_activation,
-            inner_bias=inner_bias,
-            inner_norm=inner_norm,
-            norm_epsilon=config.norm.epsilon,
-            projection_bias=projection_bias,
-            dropout=head_dropout,
-            kernel_initializer=initializer_of(config),
-            name="head",
-            dtype=self.dtype_policy,
+        self.add_head(
+            classification_head(
+                self,
+                2,
+                hidden_activation,
+                inner_bias=inner_bias,
+                inner_norm=inner_norm,
+                projection_bias=projection_bias,
+                dropout=head_dropout,
+            )
         )
-        self.head.build((None, None, self.width))
-        self.built = True
 
     def own_options(self) -> dict[str, Any]:
-        head = self.head
         return {
             **super().own_options(),
-            "hidden_activation": head.hidden_activation,
-            "inner_bias": head.inner_bias,
-            "inner_norm": head.inner_norm,
-            "projection_bias": head.projection_bias,
-            "head_dropout": head.dropout,
+            **self.head.task_options(),
             "max_answer_length": self.max_answer_length,
             "no_answer_threshold": self.no_answer_threshold,
         }
 
-    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.outputs_of(self.hidden(inputs, training), inputs, training)
-
     def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        logits = self.head(hidden, training=training)
+        logits = super().outputs_of(hidden, inputs, training)
         return ops.where(ops.expand_dims(ops.cast(inputs["padding_mask"], "bool"), -1), logits, EXCLUDED)
 
     def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
@@ -128,10 +115,6 @@ class QuestionAnswerer(EncoderTask):
         return Decisions(ops.log_softmax(ops.transpose(outputs, (0, 2, 1)), axis=-1), tokens, ("start", "end"))
 
     # Training.
-
-    def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """Returns AdamW with rate 5e-5, gradients clipped to norm 1 (Devlin et al. 2019, section 4.2)."""
-        return keras.optimizers.AdamW(5e-5, weight_decay=0.01, global_clipnorm=1.0)
 
     def default_loss(self) -> SpanCrossEntropy:
         """Returns `SpanCrossEntropy()`."""
@@ -196,16 +179,14 @@ class QuestionAnswerer(EncoderTask):
             for context, begin, end in zip(contexts, borders, borders[1:], strict=False)
         ]
 
-    def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: token-level inputs to "logits" of both ends, `(batch, length, 2)`."""
-        output = Field("logits", ("batch", "length", 2), "float32", "of being the first and the last token")
-        return encoder_endpoints(
-            self,
-            lambda inputs: {"logits": self(inputs, training=False)},
-            (output,),
-            max_answer_length=self.max_answer_length,
-            no_answer_threshold=self.no_answer_threshold,
-        )
+    def result_fields(self) -> tuple[Field, ...]:
+        return (Field("logits", ("batch", "length", 2), "float32", "of being the first and the last token"),)
+
+    def results(self, outputs: Any) -> dict[str, Any]:
+        return {"logits": outputs}
+
+    def result_properties(self) -> dict[str, Any]:
+        return {"max_answer_length": self.max_answer_length, "no_answer_threshold": self.no_answer_threshold}
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(questions, contexts)` of an export, for any batch size.
@@ -230,7 +211,6 @@ class QuestionAnswerer(EncoderTask):
             found |= {side: tf.cast(found[side], tf.int64) - offsets for side in ("first", "last")}
             return merge_in_graph(contexts, found, windows, self.no_answer_threshold)
 
-        texts = [Field(name, ("batch",), "string", "texts") for name in ("questions", "contexts")]
         outputs = (
             Field("answers", ("batch",), "string", "parts of the contexts, empty for no answer"),
             Field("starts", ("batch",), "int64", "where answers start, in bytes"),
@@ -238,4 +218,4 @@ class QuestionAnswerer(EncoderTask):
             Field("scores", ("batch",), "float32", "probability of each answer"),
             Field("no_answer", ("batch",), "float32", "probability that there is none"),
         )
-        return {"serve": Endpoint(serve, tuple(texts), outputs, "Answers questions from contexts.")}
+        return {"serve": Endpoint(serve, self.text_fields(), outputs, "Answers questions from contexts.")}

@@ -14,8 +14,8 @@ from zoo.preprocessing import ReplacedTokenDetectorPreprocessor
 from zoo.preprocessing.rows import as_texts
 from zoo.preprocessing.token_rows import checked_lengths
 from zoo.tasks.encoder_task import EncoderTask
-from zoo.tasks.heads import ClassificationHead, initializer_of
-from zoo.tasks.token_endpoints import encoder_endpoints
+from zoo.tasks.heads import classification_head
+from zoo.tasks.task import Task
 
 
 class DetectedToken(NamedTuple):
@@ -76,31 +76,20 @@ class ReplacedTokenDetector(EncoderTask):
         self, backbone: Backbone, preprocessor: Any = None, *, hidden_activation: str = "gelu", **options: Any
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
-        self.head = ClassificationHead(
-            1,
-            hidden_activation,
-            dropout=0.0,
-            kernel_initializer=initializer_of(backbone.config),
-            name="head",
-            dtype=self.dtype_policy,
-        )
-        self.head.build((None, None, self.width))
-        self.built = True
+        self.add_head(classification_head(self, 1, hidden_activation, dropout=0.0))
 
     def own_options(self) -> dict[str, Any]:
         return {"hidden_activation": self.head.hidden_activation}
-
-    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.outputs_of(self.hidden(inputs, training), inputs, training)
-
-    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.head(hidden, training=training)
 
     def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
         """Returns for each token the probabilities that it is original, and that it was replaced."""
         return Decisions(ops.log_sigmoid(ops.concatenate([-outputs, outputs], axis=-1)), ("original", "replaced"))
 
     # Training.
+
+    def default_optimizer(self) -> keras.optimizers.Optimizer:
+        """Returns Adam with rate 1e-4, gradients clipped to norm 1."""
+        return Task.default_optimizer(self)
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the binary cross-entropy, the mean over all tokens."""
@@ -121,7 +110,7 @@ class ReplacedTokenDetector(EncoderTask):
         first = self.preprocessor.offset
 
         def tokens(numbers: np.ndarray, inputs: dict[str, Any], logits: Any) -> list[np.ndarray]:
-            values = ops.convert_to_numpy(ops.sigmoid(logits))[:, :, 0]
+            values = ops.convert_to_numpy(self.results(logits)["probabilities"])
             return [value[first : first + count] for value, count in zip(values, counts[numbers], strict=True)]
 
         return self.map_batches(tokens, rows, batch_size)
@@ -150,14 +139,11 @@ class ReplacedTokenDetector(EncoderTask):
             for text, *row in zip(whole, *places, self._probabilities(rows, batch_size), strict=True)
         ]
 
-    def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: token-level inputs to "probabilities" that each token was replaced."""
-        output = Field("probabilities", ("batch", "length"), "float32", "that each token was replaced")
+    def result_fields(self) -> tuple[Field, ...]:
+        return (Field("probabilities", ("batch", "length"), "float32", "that each token was replaced"),)
 
-        def forward(inputs: dict[str, Any]) -> dict[str, Any]:
-            return {"probabilities": ops.sigmoid(self(inputs, training=False))[:, :, 0]}
-
-        return encoder_endpoints(self, forward, (output,))
+    def results(self, outputs: Any) -> dict[str, Any]:
+        return {"probabilities": ops.sigmoid(outputs)[:, :, 0]}
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(texts)` of an export: string tensor `(batch,)` to the tokens of each text.
@@ -175,7 +161,7 @@ class ReplacedTokenDetector(EncoderTask):
             logits = self(checked_lengths(preprocessor.inputs(tokens), self.longest), training=False)
             tokens = preprocessor.kept(tokens)
             counts = tf.cast(tokens["ids"].row_lengths(), tf.int64)
-            values = ops.sigmoid(logits)[:, preprocessor.offset :, 0]
+            values = self.results(logits)["probabilities"][:, preprocessor.offset :]
             shape = tf.shape(values, out_type=tf.int64)
             places = {name: tf.cast(tokens[name].to_tensor(0, shape=shape), tf.int64) for name in ("starts", "ends")}
             is_token = tf.sequence_mask(counts, shape[1])
@@ -187,5 +173,4 @@ class ReplacedTokenDetector(EncoderTask):
             *(Field(name, shape, "int64", f"where tokens {name[:-1]}, in bytes") for name in ("starts", "ends")),
             Field("counts", ("batch",), "int64", "number of tokens of each text"),
         )
-        texts = Field("texts", ("batch",), "string", "texts")
-        return {"serve": Endpoint(serve, (texts,), outputs, "Finds replaced tokens.")}
+        return {"serve": Endpoint(serve, self.text_fields(), outputs, "Finds replaced tokens.")}

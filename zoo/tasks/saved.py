@@ -22,9 +22,7 @@ from zoo.storage.deferred import deferred
 from zoo.storage.preset_format import CONFIG_FILE
 from zoo.storage.tokenizer import is_stored_tokenizer
 from zoo.storage.user_warnings import warn_user
-from zoo.tasks.arguments import parameters_of
-from zoo.tasks.kinds import task_class_of
-from zoo.tasks.saved_options import SavedOptions, naming_options, read_saved_options
+from zoo.tasks.registry import SavedOptions, naming_options, parameters_of, read_saved_options, task_class_of
 from zoo.tasks.saving import ADAPTERS, QUANTIZATION, QUANTIZED_HEAD, read_adapters
 from zoo.tokenizers import Tokenizer
 

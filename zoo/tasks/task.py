@@ -14,18 +14,19 @@ from zoo.backbones.backbone import Backbone, default_policy, require_plain_polic
 from zoo.export import RUNTIME_FORMATS, SAVED_MODEL, Endpoint, Request, requests_of
 from zoo.gguf import reader as _gguf  # noqa: F401  (registers itself)
 from zoo.huggingface import save_task as save_huggingface_task
+from zoo.inspect import Inspection, inspect_task
+from zoo.inspect.row import Decisions, Row, is_token_level, row_of_ids, row_of_text
 from zoo.keras_hub import save_task as save_keras_hub_task
 from zoo.preprocessing import Preprocessor
+from zoo.preprocessing.rows import require_count
 from zoo.signatures import signature_of
 from zoo.storage import find_reader
 from zoo.tasks.adaptation import Adaptation, QuantizationReport
-from zoo.tasks.arguments import parameters_of
 from zoo.tasks.exporting import export_task
 from zoo.tasks.freezing import FreezeReport, freeze
-from zoo.tasks.inspectable import InspectableModel
-from zoo.tasks.kinds import task_class_of
-from zoo.tasks.publishing import push_task
-from zoo.tasks.saving import SavedPreprocessor, save_task
+from zoo.tasks.registry import parameters_of, task_class_of
+from zoo.tasks.saving import SavedPreprocessor, push_task, save_task
+from zoo.tasks.text_model import TextModel
 from zoo.tokenizers import Tokenizer
 
 # Arguments of `keras.Model`; all others that a task does not name are those of its preprocessor.
@@ -49,11 +50,12 @@ _NAMES_OF_LORA = {
 }
 
 
-class Task(InspectableModel):
+class Task(TextModel):
     """Base class of tasks: a backbone with a head, and a preprocessor between texts and tokens.
 
     A subclass sets `preprocessor_class` and `architectures`, and defines `call`, `default_loss`, `predict_texts` and
-    `endpoints`.
+    `endpoints`. For `inspect`, it also defines `outputs_of`, which computes the result of a call from the hidden states
+    of the backbone, and `decisions`.
 
     Args:
         backbone: The backbone.
@@ -148,6 +150,87 @@ class Task(InspectableModel):
             ValueError: If the value is not allowed.
         """
         return value
+
+    # Inspecting.
+
+    def inspect(
+        self, text: Any, target: Any = None, *, top_k: int = 5, lens: bool = True, gradients: bool = True
+    ) -> Inspection:
+        """Returns what the model does with one text: attention, predictions, and gradients.
+
+        The model runs once. With `gradients`, it runs forward and backward once more for each row of its predictions,
+        in batches.
+
+        Args:
+            text: One row of the task: a text, a pair of texts as a tuple, a list of words, a conversation for a
+                `CausalLM`, or token-level inputs of one row.
+            target: For a `Seq2SeqLM`, the target text; None for the text that the model generates.
+            top_k: Number of most probable choices to return.
+            lens: Whether to compute predictions from the hidden states of each layer (logit lens).
+            gradients: Whether to compute gradients.
+
+        Raises:
+            TypeError, ValueError: If the task does not take such a row, or the text is longer than the model's maximum.
+
+        Example:
+
+        >>> found = model.inspect("Once upon a time")
+        >>> found.attention.shape    # layers, heads, and each token to each
+        (12, 12, 5, 5)
+        >>> found.save_html("page.html")
+        """
+        row = self.row_of(text, target)
+        return inspect_task(self, row, top_k=require_count(top_k, "top_k"), lens=lens, gradients=gradients)
+
+    def row_of(self, text: Any, target: Any = None) -> Row:
+        """Returns the token row of one text, see `inspect`.
+
+        Args:
+            text, target: Arguments of `inspect`.
+
+        Raises:
+            TypeError, ValueError: If the task does not take such a row.
+        """
+        if target is not None:
+            raise ValueError(f"target must be None for a {type(self).__name__}, got {target!r}.")
+        if not is_token_level(text):
+            return row_of_text(self.preprocessor, text)
+        config = self.backbone.config
+        return row_of_ids(text, self.input_names, config.vocabulary_size, config.max_length)
+
+    def backbone_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Returns the inputs of the backbone, from the inputs of a call.
+
+        Args:
+            inputs: As for a call.
+        """
+        return inputs
+
+    def finish(self, hidden: Any) -> Any:
+        """Returns the hidden states after a layer in the form in which the head reads those of the last layer.
+
+        Args:
+            hidden: `(batch, length, hidden_dim)`, without padding.
+        """
+        return self.backbone.finish(hidden)
+
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        """Returns the outputs of the head for hidden states.
+
+        Args:
+            hidden: The inputs of the head, `(batch, length, width)`.
+            inputs, training: As for a call.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no head of its own: define outputs_of().")
+
+    def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions | None:
+        """Returns the predictions in the outputs, for `inspect`; None for a task without any, such as an embedder.
+
+        Args:
+            outputs: The result of a call, without padding.
+            tokens: The tokens that the last stack read.
+        """
+        return None
 
     # What the preprocessor knows.
 

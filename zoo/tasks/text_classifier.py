@@ -10,19 +10,18 @@ from keras import ops
 from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
 from zoo.inspect.row import Decisions
-from zoo.preprocessing import Examples, TextClassifierPreprocessor
-from zoo.preprocessing.labels import Labels
+from zoo.preprocessing import TextClassifierPreprocessor
 from zoo.preprocessing.rows import as_sequence, require_count, shorten
-from zoo.tasks.calibration import (
+from zoo.tasks.encoder_task import EncoderTask
+from zoo.tasks.heads import classification_head
+from zoo.tasks.pooling import pool, require_pooling
+from zoo.training.calibration import (
     Calibration,
     best_thresholds,
     fit_temperature,
     require_temperature,
     require_threshold,
 )
-from zoo.tasks.encoder_task import EncoderTask, label_names, pool, require_pooling
-from zoo.tasks.heads import ClassificationHead, initializer_of
-from zoo.tasks.token_endpoints import encoder_endpoints
 
 
 class RankedText(NamedTuple):
@@ -118,28 +117,18 @@ class TextClassifier(EncoderTask):
         if hidden_activation == "auto":
             has_inner = self.pooling == "first" or backbone.config.architecture == "encoder_decoder"
             hidden_activation = "tanh" if has_inner else None
-        config = backbone.config
-        self.head = ClassificationHead(
-            len(self.labels),
-            hidden_activation,
-            inner_bias=inner_bias,
-            inner_norm=inner_norm,
-            norm_epsilon=config.norm.epsilon,
-            projection_bias=projection_bias,
-            dropout=head_dropout,
-            dropout_before=head_dropout_before,
-            kernel_initializer=initializer_of(config),
-            name="head",
-            dtype=self.dtype_policy,
+        self.add_head(
+            classification_head(
+                self,
+                len(self.labels),
+                hidden_activation,
+                inner_bias=inner_bias,
+                inner_norm=inner_norm,
+                projection_bias=projection_bias,
+                dropout=head_dropout,
+                dropout_before=head_dropout_before,
+            )
         )
-        self.head.build((None, self.width))
-        self.uses_pooler = self.pooling == "pooler"
-        self.built = True
-
-    @property
-    def labels(self) -> Labels:
-        """The labels of the preprocessor."""
-        return self.preprocessor.labels
 
     @property
     def temperature(self) -> float:
@@ -176,34 +165,30 @@ class TextClassifier(EncoderTask):
         return self.preprocessor.problem != "regression"
 
     @property
+    def window_merge(self) -> str:  # type: ignore[override]  # a constant in the base class
+        return "max" if self.preprocessor.problem == "multi_label" else "mean"
+
+    @property
     def logits_are_binary(self) -> bool:  # type: ignore[override]  # a constant in the base class
         return self.preprocessor.problem == "multi_label"
 
     def own_options(self) -> dict[str, Any]:
-        head = self.head
         return {
             **super().own_options(),
             **({} if self.end_id is None else {"end_id": self.end_id}),
+            **self.head.task_options(),
             "pooling": self.pooling,
-            "hidden_activation": head.hidden_activation,
-            "inner_bias": head.inner_bias,
-            "inner_norm": head.inner_norm,
-            "projection_bias": head.projection_bias,
-            "head_dropout": head.dropout,
-            "head_dropout_before": head.dropout_before,
+            "head_dropout_before": self.head.dropout_before,
             "temperature": self.temperature,
             "threshold": list(self.threshold) if isinstance(self.threshold, tuple) else self.threshold,
         }
 
-    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.outputs_of(self.hidden(inputs, training), inputs, training)
-
-    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        mask, pooling = inputs["padding_mask"], self.pooling
-        if pooling == "end":
-            ends = ops.logical_and(mask, inputs["token_ids"] == self.end_id)
-            mask, pooling = ops.where(ops.any(ends, axis=1, keepdims=True), ends, mask), "last"
-        return self.head(pool(hidden, mask, pooling, self.backbone), training=training)
+    def head_inputs(self, hidden: Any, inputs: dict[str, Any]) -> Any:
+        if self.pooling != "end":
+            return super().head_inputs(hidden, inputs)
+        mask = inputs["padding_mask"]
+        ends = ops.logical_and(mask, inputs["token_ids"] == self.end_id)
+        return pool(hidden, ops.where(ops.any(ends, axis=1, keepdims=True), ends, mask), "last")
 
     def decisions(self, outputs: Any, tokens: Sequence[str]) -> Decisions:
         """Returns the probabilities of the labels, or the values of a regression."""
@@ -216,10 +201,6 @@ class TextClassifier(EncoderTask):
         return Decisions(ops.expand_dims(ops.log_softmax(logits, axis=-1), 1), names, ("label",))
 
     # Training.
-
-    def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """Returns AdamW with rate 5e-5, gradients clipped to norm 1 (Devlin et al. 2019, appendix A.3)."""
-        return keras.optimizers.AdamW(5e-5, weight_decay=0.01, global_clipnorm=1.0)
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the cross-entropy, or the mean squared error for a regression."""
@@ -249,23 +230,6 @@ class TextClassifier(EncoderTask):
             return logits
         logits = logits / self.temperature
         return ops.sigmoid(logits) if self.preprocessor.problem == "multi_label" else ops.softmax(logits, axis=-1)
-
-    def predict_texts(self, x: Any, batch_size: int) -> np.ndarray:
-        """Returns the probability of each label, or the values of a regression, `(rows, labels)`."""
-        logits = self._logits(self.preprocessor.rows(x, "x"), batch_size)
-        return ops.convert_to_numpy(self.probabilities(ops.convert_to_tensor(logits)))
-
-    def _logits(self, rows: Examples, batch_size: int) -> np.ndarray:
-        """The logits of texts, those of their windows merged, float32 `(texts, labels)`."""
-        values = self.map_batches(lambda numbers, inputs, logits: ops.convert_to_numpy(logits), rows, batch_size)
-        logits = np.array(values, "float32").reshape(len(values), len(self.labels))
-        if rows.groups is None:
-            return logits
-        starts = np.flatnonzero(np.diff(rows.groups, prepend=-1))
-        if self.preprocessor.problem == "multi_label":
-            return np.maximum.reduceat(logits, starts)
-        counts = np.diff(np.append(starts, len(logits)))
-        return np.add.reduceat(logits, starts) / counts[:, None].astype("float32")
 
     def classify(self, texts: Any, *, threshold: float | Sequence[float] | None = None, batch_size: int = 32) -> Any:
         """Returns the label of each text.
@@ -352,7 +316,7 @@ class TextClassifier(EncoderTask):
         labels = np.asarray(rows.targets)
         if rows.groups is not None:
             labels = labels[np.flatnonzero(np.diff(rows.groups, prepend=-1))]
-        return self._logits(rows, batch_size), labels
+        return self.outputs_of_texts(rows, batch_size), labels
 
     def rank(
         self, query: str, documents: Sequence[str], *, top: int | None = None, batch_size: int = 32
@@ -393,18 +357,37 @@ class TextClassifier(EncoderTask):
         order = np.argsort(-scores, kind="stable")[:top]
         return [RankedText(int(index), float(scores[index]), documents[index]) for index in order]
 
-    def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: token-level inputs to "probabilities", or "values", `(batch, labels)`."""
-        problem, count = self.preprocessor.problem, len(self.labels)
-        name, what = ("values", "predicted numbers") if problem == "regression" else ("probabilities", "of each label")
-        return encoder_endpoints(
-            self,
-            lambda inputs: {name: self.probabilities(self(inputs, training=False))},
-            (Field(name, ("batch", count), "float32", what),),
-            problem=problem,
-            labels=self.labels.strings,
-            threshold=self.threshold if problem == "multi_label" else None,
-        )
+    # What comes out.
+
+    def result_fields(self) -> tuple[Field, ...]:
+        shape = ("batch", len(self.labels))
+        if self.preprocessor.problem == "regression":
+            return (Field("values", shape, "float32", "predicted numbers"),)
+        return (Field("probabilities", shape, "float32", "of each label"),)
+
+    def results(self, outputs: Any) -> dict[str, Any]:
+        name = "values" if self.preprocessor.problem == "regression" else "probabilities"
+        return {name: self.probabilities(outputs)}
+
+    def result_properties(self) -> dict[str, Any]:
+        problem = self.preprocessor.problem
+        threshold = self.threshold if problem == "multi_label" else None
+        return {"problem": problem, **super().result_properties(), "threshold": threshold}
+
+    def text_result_fields(self) -> tuple[Field, ...]:
+        label = Field("label", ("batch",), "string", "the likeliest label")
+        has_label = Field("has_label", ("batch", len(self.labels)), "bool", "whether each label holds")
+        return {"single_label": (label,), "multi_label": (has_label,), "regression": ()}[self.preprocessor.problem]
+
+    def text_results(self, results: dict[str, Any]) -> dict[str, Any]:
+        import tensorflow as tf
+
+        if self.preprocessor.problem == "regression":
+            return {}
+        probabilities = results["probabilities"]
+        if self.preprocessor.problem == "multi_label":
+            return {"has_label": probabilities >= tf.constant(self.threshold)}
+        return {"label": tf.gather(tf.constant(self.labels.strings), tf.argmax(probabilities, axis=-1))}
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
@@ -418,37 +401,4 @@ class TextClassifier(EncoderTask):
         A text longer than the model allows raises an `InvalidArgumentError`, unless the task truncates or has a
         `stride`.
         """
-        import tensorflow as tf
-
-        names, count = self.labels.strings, len(self.labels)
-        pairs, problem = self.preprocessor.pairs, self.preprocessor.problem
-
-        def serve(*texts: Any) -> dict[str, Any]:
-            preprocessor, row = self.preprocessor, None
-            if preprocessor.stride is None:
-                inputs = preprocessor.inference_batch(texts if pairs else texts[0])
-            else:
-                tokens, _, _, row = preprocessor.windows(preprocessor.tokens(texts[0]))
-                inputs = preprocessor.inputs(tokens)
-            logits = self(inputs, training=False)
-            if row is not None:
-                merge = tf.math.segment_max if problem == "multi_label" else tf.math.segment_mean
-                logits = merge(logits, row)
-            values = self.probabilities(logits)
-            if problem == "regression":
-                return {"values": values}
-            if problem == "multi_label":
-                return {"probabilities": values, "has_label": values >= tf.constant(self.threshold)}
-            return {"probabilities": values, "label": tf.gather(tf.constant(names), tf.argmax(values, axis=-1))}
-
-        probabilities = Field("probabilities", ("batch", count), "float32", "of each label")
-        outputs = {
-            "regression": (Field("values", ("batch", count), "float32", "predicted numbers"),),
-            "multi_label": (probabilities, Field("has_label", ("batch", count), "bool", "whether each label holds")),
-            "single_label": (probabilities, Field("label", ("batch",), "string", "the likeliest label")),
-        }[problem]
-        inputs = tuple(
-            Field(name, ("batch",), "string", "texts")
-            for name in (("first_texts", "second_texts") if pairs else ("texts",))
-        )
-        return {"serve": Endpoint(serve, inputs, outputs, "Classifies texts."), "label_names": label_names(self.labels)}
+        return {"serve": self.serve_endpoint("Classifies texts."), **self.label_endpoints()}

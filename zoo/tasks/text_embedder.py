@@ -14,12 +14,10 @@ from zoo.backbones.backbone import Backbone
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import TextEmbedderPreprocessor
 from zoo.preprocessing.rows import require_count
-from zoo.preprocessing.text_embedder import PARTS
 from zoo.storage import to_dataclass
-from zoo.tasks.encoder_task import EncoderTask, pool, require_pooling
-from zoo.tasks.heads import initializer_of
-from zoo.tasks.projection import Projection, ProjectionOptions
-from zoo.tasks.token_endpoints import encoder_endpoints
+from zoo.tasks.encoder_task import EncoderTask
+from zoo.tasks.heads import Projection, ProjectionOptions, initializer_of
+from zoo.tasks.pooling import require_pooling
 from zoo.training.embedding_losses import InBatchNegatives, TripletLoss
 from zoo.training.similarity_losses import CoSENT, CosineRegression
 from zoo.training.vectors import unit_vectors
@@ -87,6 +85,8 @@ class TextEmbedder(EncoderTask):
     preprocessor_class = TextEmbedderPreprocessor
     architectures = ("encoder", "decoder")
     returns_logits = False
+    # Reimers and Gurevych 2019, section 3.1
+    learning_rate = 2e-5
 
     def __init__(
         self,
@@ -111,7 +111,6 @@ class TextEmbedder(EncoderTask):
             projection.build((None, self.width))
             self.projections.append(projection)
         self.default_width = width if width is None else require_count(width, "width", 1, self.width)
-        self.uses_pooler = self.pooling == "pooler"
         self.built = True
 
     @property
@@ -127,27 +126,13 @@ class TextEmbedder(EncoderTask):
             "width": self.default_width,
         }
 
-    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        groups = [
-            {name.removeprefix(f"{part}_"): value for name, value in inputs.items() if name.startswith(f"{part}_")}
-            for part in PARTS
-        ]
-        if groups[0]:
-            return ops.stack([self._embed(group, training) for group in groups if group], axis=1)
-        return self._embed(inputs, training)
-
-    def _embed(self, inputs: dict[str, Any], training: bool | None) -> Any:
-        hidden = self.hidden(inputs, training)
-        vectors = pool(hidden, inputs["padding_mask"], self.pooling, self.backbone)
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        vectors = self.head_inputs(hidden, inputs)
         for projection in self.projections:
             vectors = projection(vectors)
         return unit_vectors(vectors) if self.normalize else ops.cast(vectors, "float32")
 
     # Training.
-
-    def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """Returns AdamW with rate 2e-5 (Reimers and Gurevych 2019, section 3.1), gradients clipped to norm 1."""
-        return keras.optimizers.AdamW(2e-5, weight_decay=0.01, global_clipnorm=1.0)
 
     def default_loss(self) -> keras.losses.Loss:
         """Returns the loss of the objective."""
@@ -200,17 +185,15 @@ class TextEmbedder(EncoderTask):
             return vectors
         return unit_vectors(vectors[:, :width]) if self.normalize else vectors[:, :width]
 
-    def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: token-level inputs to "embeddings" `(batch, width)`.
+    def result_fields(self) -> tuple[Field, ...]:
+        return (Field("embeddings", ("batch", self.default_width or self.width), "float32", "a vector per text"),)
 
-        Its properties hold the prompts, which the caller puts before a text before tokenization.
-        """
-        output = Field("embeddings", ("batch", self.default_width or self.width), "float32", "a vector per text")
+    def results(self, outputs: Any) -> dict[str, Any]:
+        return {"embeddings": self._cut(outputs, self.default_width)}
 
-        def forward(inputs: dict[str, Any]) -> dict[str, Any]:
-            return {"embeddings": self._cut(self(inputs, training=False), self.default_width)}
-
-        return encoder_endpoints(self, forward, (output,), prompts=dict(self.preprocessor.prompts))
+    def result_properties(self) -> dict[str, Any]:
+        """Returns the prompts, which a client puts before a text before tokenization."""
+        return {"prompts": dict(self.preprocessor.prompts)}
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export.
@@ -225,14 +208,10 @@ class TextEmbedder(EncoderTask):
         """
 
         def endpoint(prompt: str | None, description: str) -> Endpoint:
-            preprocessor = self.preprocessor.with_prompt(prompt)
+            found = self.serve_endpoint(description, self.preprocessor.with_prompt(prompt))
+            # a tensor, not a dictionary
+            return dataclasses.replace(found, function=lambda texts: found.function(texts)["embeddings"])
 
-            def serve(texts: Any) -> Any:
-                return self._cut(self(preprocessor.inference_batch(texts), training=False), self.default_width)
-
-            return Endpoint(serve, (Field("texts", ("batch",), "string", "texts"),), (vectors,), description)
-
-        vectors = Field("embeddings", ("batch", self.default_width or self.width), "float32", "a vector per text")
         endpoints = {"serve": endpoint(None, "Embeds texts.")}
         for prompt in self.preprocessor.prompts:
             name = "serve_" + re.sub(r"\W", "_", prompt, flags=re.ASCII)

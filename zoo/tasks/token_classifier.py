@@ -12,15 +12,20 @@ from zoo.export import Endpoint, Field
 from zoo.inspect.row import Decisions, Row, is_token_level
 from zoo.preprocessing import TokenClassifierPreprocessor, split_words
 from zoo.preprocessing.examples import Examples
-from zoo.preprocessing.labels import Labels
 from zoo.preprocessing.token_rows import checked_lengths, padded_length
-from zoo.tasks.aggregation import STRATEGIES, join_tokens
-from zoo.tasks.calibration import Calibration, fit_temperature, require_temperature
-from zoo.tasks.encoder_task import EncoderTask, label_names, take_positions
-from zoo.tasks.entities import ENTITY_FIELDS, are_tags, entities_in_graph, entity_tuples, tag_moves
-from zoo.tasks.heads import ClassificationHead, initializer_of
-from zoo.tasks.token_endpoints import encoder_endpoints
+from zoo.tasks.encoder_task import EncoderTask
+from zoo.tasks.entities import (
+    ENTITY_FIELDS,
+    STRATEGIES,
+    are_tags,
+    entities_in_graph,
+    entity_tuples,
+    join_tokens,
+    tag_moves,
+)
+from zoo.tasks.heads import classification_head
 from zoo.tokenizers.tensors import as_utf8
+from zoo.training.calibration import Calibration, fit_temperature, require_temperature
 from zoo.training.losses import TokenCrossEntropy
 from zoo.training.metrics import TokenAccuracy
 
@@ -94,26 +99,17 @@ class TokenClassifier(EncoderTask):
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
         self.temperature = temperature
-        config = backbone.config
-        self.head = ClassificationHead(
-            len(self.labels),
-            hidden_activation,
-            inner_bias=inner_bias,
-            inner_norm=inner_norm,
-            norm_epsilon=config.norm.epsilon,
-            projection_bias=projection_bias,
-            dropout=head_dropout,
-            kernel_initializer=initializer_of(config),
-            name="head",
-            dtype=self.dtype_policy,
+        self.add_head(
+            classification_head(
+                self,
+                len(self.labels),
+                hidden_activation,
+                inner_bias=inner_bias,
+                inner_norm=inner_norm,
+                projection_bias=projection_bias,
+                dropout=head_dropout,
+            )
         )
-        self.head.build((None, None, self.width))
-        self.built = True
-
-    @property
-    def labels(self) -> Labels:
-        """The labels of the preprocessor."""
-        return self.preprocessor.labels
 
     @property
     def temperature(self) -> float:
@@ -128,22 +124,7 @@ class TokenClassifier(EncoderTask):
         return require_temperature(value)
 
     def own_options(self) -> dict[str, Any]:
-        head = self.head
-        return {
-            "hidden_activation": head.hidden_activation,
-            "inner_bias": head.inner_bias,
-            "inner_norm": head.inner_norm,
-            "projection_bias": head.projection_bias,
-            "head_dropout": head.dropout,
-            "temperature": self.temperature,
-        }
-
-    def call(self, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        return self.outputs_of(self.hidden(inputs, training), inputs, training)
-
-    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
-        positions = inputs.get(self.positions_input)
-        return self.head(hidden if positions is None else take_positions(hidden, positions), training=training)
+        return {**self.head.task_options(), "temperature": self.temperature}
 
     def row_of(self, text: Any, target: Any = None) -> Row:
         """Returns the row of a text, or of a list of words. Each word gets a label."""
@@ -163,10 +144,6 @@ class TokenClassifier(EncoderTask):
         return Decisions(ops.log_softmax(outputs / self.temperature, axis=-1), self.labels.strings)
 
     # Training.
-
-    def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """Returns AdamW with rate 5e-5, gradients clipped to norm 1 (Devlin et al. 2019, appendix A.3)."""
-        return keras.optimizers.AdamW(5e-5, weight_decay=0.01, global_clipnorm=1.0)
 
     def default_loss(self) -> TokenCrossEntropy:
         """Returns `TokenCrossEntropy()`: the mean over all words."""
@@ -188,7 +165,7 @@ class TokenClassifier(EncoderTask):
         outside = ops.one_hot(self.preprocessor.outside, len(self.labels), dtype="float32")
         positions = ops.convert_to_tensor(word_positions)
         seen = ops.expand_dims(positions >= 0, -1)
-        values = ops.softmax(logits / self.temperature, axis=-1)
+        values = self.results(logits)["probabilities"]
         # of several words of one token, only the first can begin an entity, and only the last end it
         same = positions[:, 1:] == positions[:, :-1]
         for widths, later in (([(0, 0), (1, 0)], True), ([(0, 0), (0, 1)], False)):
@@ -325,20 +302,13 @@ class TokenClassifier(EncoderTask):
         found = entities_in_graph(x, *places, values, self.labels.names, join=strategy != "none")
         return entity_tuples(x.numpy(), found, places[0])
 
-    def token_endpoints(self) -> dict[str, Endpoint]:
-        """Returns the endpoint `forward`: token-level inputs to "probabilities" `(batch, length, labels)`.
+    def result_fields(self) -> tuple[Field, ...]:
+        shape = ("batch", "length", len(self.labels))
+        return (Field("probabilities", shape, "float32", "of the labels of each token"),)
 
-        The probabilities of a word are those of its first token.
-        """
-
-        def forward(inputs: dict[str, Any]) -> dict[str, Any]:
-            return {"probabilities": ops.softmax(self(inputs, training=False) / self.temperature, axis=-1)}
-
-        output = Field("probabilities", ("batch", "length", len(self.labels)), "float32", "of the labels of each token")
-        return encoder_endpoints(self, forward, (output,), labels=self.labels.strings)
-
-    def text_tokens(self, *texts: Any) -> Any:
-        return self.preprocessor.tokens(texts[0])
+    def results(self, outputs: Any) -> dict[str, Any]:
+        """Returns the probabilities of tokens; those of a word are those of its first token."""
+        return {"probabilities": ops.softmax(outputs / self.temperature, axis=-1)}
 
     def endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoints of an export, for any batch size.
@@ -422,7 +392,7 @@ class TokenClassifier(EncoderTask):
 
         shape = ("batch", "words")
         texts, words = (
-            Field("texts", ("batch",), "string", "texts"),
+            self.text_fields()[0],
             Field("words", shape, "string", "words of each text"),
         )
         counts = Field("counts", ("batch",), "int32", "number of words of each text")
@@ -435,7 +405,7 @@ class TokenClassifier(EncoderTask):
         found = {
             "serve": Endpoint(serve, (texts,), (*tagged, *places), "Splits texts into words and labels these."),
             "tag_words": Endpoint(tag_words, (words, counts), tagged, "Labels words."),
-            "label_names": label_names(self.labels),
+            **self.label_endpoints(),
         }
         if are_tags(self.labels.names):
             strategy = Field("aggregation_strategy", (), "string", f"one of {', '.join(_ALL_STRATEGIES)}", "simple")

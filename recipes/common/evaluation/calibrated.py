@@ -51,16 +51,16 @@ def calibration_scores(
     given = np.clip(np.asarray(probabilities, "float64"), 1e-12, 1 - 1e-12 if are_binary else 1)
     # up to a constant, which changes no softmax, the logits themselves
     logits = np.log(given / (1 - given) if are_binary else given) * task.temperature
-    plain = zoo.tasks.calibration.decisions(zoo.tasks.calibration.probabilities_of(logits, are_binary), labels)
+    plain = zoo.training.calibration.decisions(zoo.training.calibration.probabilities_of(logits, are_binary), labels)
     series = {"temperature 1": plain}
     scores = {
         "temperature": round(task.temperature, 4),
-        "error_without": round(zoo.tasks.calibration.calibration_error(*plain), 4),
+        "error_without": round(zoo.training.calibration.calibration_error(*plain), 4),
     }
     if task.temperature != 1:
-        calibrated = zoo.tasks.calibration.decisions(given, labels)
+        calibrated = zoo.training.calibration.decisions(given, labels)
         series[f"temperature {task.temperature:.2f}{', fitted to these data' if is_fitted else ''}"] = calibrated
     if task.temperature != 1 and not is_fitted:
-        scores["error"] = round(zoo.tasks.calibration.calibration_error(*calibrated), 4)
+        scores["error"] = round(zoo.training.calibration.calibration_error(*calibrated), 4)
     run.draw("reliability.png", plot_reliability, series, title=title_of("data", is_fitted))
     return {"calibration": scores}

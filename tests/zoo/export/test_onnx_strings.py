@@ -18,7 +18,7 @@ from zoo import Backbone, TextClassifier, TextEmbedder, TransformerConfig  # noq
 from zoo.export.onnx_tokenizers import OnnxTokenizer  # noqa: E402
 from zoo.export.run_model import ExportedModel  # noqa: E402
 from zoo.export.sample_texts import SAMPLE_TEXTS  # noqa: E402
-from zoo.tasks.onnx_strings import text_inputs  # noqa: E402
+from zoo.tasks.exporting import text_inputs  # noqa: E402
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, WordPieceTokenizer  # noqa: E402
 
 CLIENT = """

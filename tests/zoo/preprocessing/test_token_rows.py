@@ -8,7 +8,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from zoo.preprocessing.token_rows import add_start_end, checked_lengths, pack, to_dense  # noqa: E402
-from zoo.tasks.encoder_task import pool, take_positions  # noqa: E402
+from zoo.tasks.pooling import pool, take_positions  # noqa: E402
 
 START, END = 1, 2
 

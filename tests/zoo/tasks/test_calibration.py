@@ -8,7 +8,7 @@ tf = pytest.importorskip("tensorflow")
 
 from zoo.huggingface.unsupported_parts import check_options  # noqa: E402
 from zoo.tasks import TextClassifier, TokenClassifier  # noqa: E402
-from zoo.tasks.calibration import best_thresholds, calibration_error, fit_temperature  # noqa: E402
+from zoo.training.calibration import best_thresholds, calibration_error, fit_temperature  # noqa: E402
 
 LABELS = ["bad", "good", "so-so"]
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("tensorflow")
 
 from zoo import Backbone, Task, TextClassifier  # noqa: E402
-from zoo.tasks import kinds, register_tasks  # noqa: E402
+from zoo.tasks import register_tasks, registry  # noqa: E402
 
 
 class Plain(TextClassifier):
@@ -29,7 +29,7 @@ class Named(TextClassifier):
 @pytest.fixture
 def registered(monkeypatch):
     """The tasks that are registered, as they were before."""
-    monkeypatch.setattr(kinds, "_TASKS", dict(kinds._TASKS))
+    monkeypatch.setattr(registry, "_TASKS", dict(registry._TASKS))
 
 
 @pytest.fixture(scope="module")

@@ -197,7 +197,7 @@ def test_poolings_ignore_padding(make_task, texts, pooling):
 
 def test_poolings_ignore_padding_on_the_left(make_task):
     from zoo import PositionConfig
-    from zoo.tasks.encoder_task import POOLINGS, pool
+    from zoo.tasks.pooling import POOLINGS, pool
 
     backbone = make_task(TextClassifier, labels=2, config={"position": PositionConfig("rotary")}).backbone
     alone, padded = np.array([[5, 6, 7], [8, 9, 0]]), np.array([[0, 0, 5, 6, 7], [0, 8, 9, 0, 0]])

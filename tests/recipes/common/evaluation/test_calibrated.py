@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from recipes.common.evaluation import calibrated
-from zoo.tasks.calibration import fit_temperature
+from zoo.training.calibration import fit_temperature
 
 
 def test_error_on_the_data_that_the_temperature_was_fitted_to():

@@ -1,16 +1,101 @@
-"""Description of a task in files: its class, that of its preprocessor, and their checked arguments."""
+"""The tasks that files may name, and their checked arguments."""
 
 import contextlib
+import inspect
+import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import keras
+
 from zoo.backbones.backbone import Backbone
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import errors_of_file, quote, require_type
-from zoo.tasks.arguments import keyword_arguments, parameters_of
-from zoo.tasks.kinds import OWN_TASKS, registered_tasks
 from zoo.tasks.saving import PREPROCESSOR, registered_kind
+
+# what helps where a file names another task
+OWN_TASKS = (
+    "A class of one's own is read by its own from_preset(), and by that of others after zoo.tasks.register_tasks()."
+)
+_TASKS: dict[str, type] = {}
+
+
+def register_tasks(*tasks: type) -> None:
+    """Registers task classes by name, so that saved models of these tasks can be loaded.
+
+    Args:
+        *tasks: Task classes.
+
+    Raises:
+        ValueError: If another class has the same name.
+    """
+    for task in tasks:
+        if _TASKS.get(task.__name__, task) is not task:
+            raise ValueError(f"A task named {task.__name__!r} is registered already.")
+        _TASKS[task.__name__] = task
+
+
+def registered_tasks() -> dict[str, type]:
+    """Returns the tasks that a saved model may name, by their names."""
+    return _TASKS
+
+
+def task_class_of(name: str, where: str) -> type:
+    """Returns the task of a name.
+
+    Args:
+        name: The name.
+        where: What names it, for the error.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    if name not in _TASKS:
+        raise ValueError(f"{where}: task must be one of {sorted(_TASKS)}, got {quote(name)}. {OWN_TASKS}")
+    return _TASKS[name]
+
+
+def parameters_of(*kinds: type) -> dict[str, Any]:
+    """Returns the arguments of classes: their names and types.
+
+    Args:
+        *kinds: A task, and the preprocessor that it makes.
+    """
+    found: dict[str, Any] = {}
+    for kind in kinds:
+        found = keyword_arguments(kind) | found
+    return found
+
+
+def keyword_arguments(made: type) -> dict[str, Any]:
+    """Returns the keyword arguments of a class, including those that it passes on.
+
+    Args:
+        made: The class.
+    """
+    found: dict[str, Any] = {}
+    for kind in made.__mro__:
+        # those that `**options` takes are named further up
+        if issubclass(kind, keras.Model) and kind.__module__.startswith("keras."):
+            break
+        parameters = inspect.signature(kind.__init__).parameters.values()
+        hints = typing.get_type_hints(kind.__init__)
+        names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+        found = {name: hints.get(name, Any) for name in names} | found
+    return found
+
+
+def default_of(kind: type, name: str) -> Any:
+    """Returns the default of an argument of a class.
+
+    Args:
+        kind: The class.
+        name: Name of the argument, which the class or one of its bases has.
+    """
+    signatures = (inspect.signature(base.__init__).parameters for base in kind.__mro__)
+    return next(parameters[name].default for parameters in signatures if name in parameters)
+
 
 # options of another task that hold for any: those of the texts
 _SHARED = ("sequence_length", "truncate", "pair_separators")
