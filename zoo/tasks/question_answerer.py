@@ -158,17 +158,14 @@ class QuestionAnswerer(EncoderTask):
             return []
         rows = preprocessor.rows(x, name)
         windows = rows.tokens
-        own, size = windows["own"].numpy(), windows["context"].row_lengths().numpy()
+        own, sizes = windows["own"].numpy(), windows["context"].row_lengths().numpy()
         offsets = preprocessor.context_offsets(windows).numpy()
 
         def spans(numbers: np.ndarray, inputs: dict[str, Any], logits: Any) -> list[dict[str, Any]]:
-            place = np.arange(logits.shape[1]) - offsets[numbers][:, None]
-            starts = (place >= own[numbers, :1]) & (place < own[numbers, 1:])
-            ends = (place >= 0) & (place < size[numbers][:, None])
             most = min(count, logits.shape[1] * self.max_answer_length)
-            found = best_spans(ops.convert_to_tensor(logits), starts, ends, self.max_answer_length, most)
+            parts = (part[numbers] for part in (offsets, own, sizes))
+            found = best_spans(ops.convert_to_tensor(logits), *parts, self.max_answer_length, most)
             found = {key: ops.convert_to_numpy(value) for key, value in found.items()}
-            found |= {side: found[side] - offsets[numbers][:, None] for side in ("first", "last")}
             return [{key: value[index] for key, value in found.items()} for index in range(len(numbers))]
 
         found = self.map_batches(spans, rows, batch_size)
@@ -195,20 +192,14 @@ class QuestionAnswerer(EncoderTask):
         byte offsets in the contexts, int64; "scores" and "no_answer", probabilities, float32. A question that is too
         long raises an `InvalidArgumentError`, unless the task truncates.
         """
-        import tensorflow as tf
-
         preprocessor = self.preprocessor
 
         def serve(questions: Any, contexts: Any) -> dict[str, Any]:
             tokens = preprocessor.checked_questions(preprocessor.tokens((questions, contexts), unit="bytes"))
             windows = preprocessor.windows(tokens)
             logits = ops.convert_to_tensor(self(preprocessor.inputs(windows), training=False))
-            offsets = preprocessor.context_offsets(windows)[:, tf.newaxis]
-            place = tf.range(tf.shape(logits, out_type=tf.int64)[1])[tf.newaxis] - offsets
-            starts = (place >= windows["own"][:, :1]) & (place < windows["own"][:, 1:])
-            ends = (place >= 0) & (place < windows["context"].row_lengths()[:, tf.newaxis])
-            found = best_spans(logits, starts, ends, self.max_answer_length)
-            found |= {side: tf.cast(found[side], tf.int64) - offsets for side in ("first", "last")}
+            offsets, sizes = preprocessor.context_offsets(windows), windows["context"].row_lengths()
+            found = best_spans(logits, offsets, windows["own"], sizes, self.max_answer_length)
             return merge_in_graph(contexts, found, windows, self.no_answer_threshold)
 
         outputs = (

@@ -30,25 +30,29 @@ class Answer(NamedTuple):
     no_answer: float
 
 
-def best_spans(logits: Any, starts: Any, ends: Any, longest: int, count: int = 1) -> dict[str, Any]:
-    """Returns the best spans of each row. The logit of a span is the sum of those of its first and last token.
+def best_spans(logits: Any, offsets: Any, own: Any, sizes: Any, longest: int, count: int = 1) -> dict[str, Any]:
+    """Returns the best spans of each window. The logit of a span is the sum of those of its first and last token.
 
     Args:
-        logits: Two logits per token, float32 `(rows, length, 2)`.
-        starts: Whether a span may begin with a token, `(rows, length)`.
-        ends: Whether it may end there, `(rows, length)`.
+        logits: Two logits per token, float32 `(windows, length, 2)`.
+        offsets: Position of the first token of the context in each row, `(windows,)`.
+        own: The tokens of the context that a span may begin with, the first and the one after the last, `(windows, 2)`.
+        sizes: Number of tokens of the context, with which a span may end, `(windows,)`.
         longest: Largest number of tokens of a span.
         count: Number of spans to return.
 
     Returns:
-        "logits", "first" and "last" `(rows, count)`, the best first, below `NOTHING` where there are fewer; "total"
-        `(rows,)`, the logarithm of the sum of the exponentials of all spans; "none" `(rows,)`, the logit of no answer:
-        that of the first token as a span.
+        "logits", "first" and "last" `(windows, count)`, the best first, tokens counted from the first of the context,
+        below `NOTHING` where there are fewer; "total" `(windows,)`, the logarithm of the sum of the exponentials of all
+        spans; "none" `(windows,)`, the logit of no answer: that of the first token as a span.
 
     Reference:
         Devlin et al. 2019, "BERT", sections 4.2 and 4.3.
     """
     length = ops.shape(logits)[1]
+    offsets, own, sizes = (ops.cast(part, "int32") for part in (offsets, own, sizes))
+    token = ops.arange(length, dtype="int32")[None] - offsets[:, None]
+    starts, ends = (token >= own[:, :1]) & (token < own[:, 1:]), (token >= 0) & (token < sizes[:, None])
     first = ops.where(starts, logits[:, :, 0], EXCLUDED)
     last = ops.where(ends, logits[:, :, 1], EXCLUDED)
     last = ops.pad(last, [[0, 0], [0, longest - 1]], constant_values=EXCLUDED)
@@ -56,7 +60,7 @@ def best_spans(logits: Any, starts: Any, ends: Any, longest: int, count: int = 1
     places = ops.arange(length)[:, None] + ops.arange(longest)[None]
     spans = ops.reshape(first[:, :, None] + ops.take(last, places, axis=1), (-1, length * longest))
     best, place = ops.top_k(spans, count)
-    begin = place // longest
+    begin = place // longest - offsets[:, None]
     return {
         "logits": best,
         "first": begin,
@@ -77,7 +81,7 @@ def merge_windows(
 
     Args:
         context: The text.
-        found: What `best_spans` returned for each window, tokens counted from the first of the context.
+        found: What `best_spans` returned for each window.
         places: First character of each token of each window, and the one after its last.
         count: Largest number of answers.
         threshold: How much the logit of no answer must be above that of the best span for there to be none; None for
@@ -115,7 +119,7 @@ def merge_in_graph(
 
     Args:
         contexts: String tensor `(rows,)`.
-        found: What `best_spans` returned, for one span per window, tokens counted from the first of the context.
+        found: What `best_spans` returned, for one span per window.
         windows: What `QuestionAnswererPreprocessor.windows` returned, places in bytes.
         threshold: As for `merge_windows`.
 

@@ -9,25 +9,82 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.activations import ACTIVATIONS, get_activation
 from layers.initializers import separate
 from zoo.backbones.backbone import Backbone
+from zoo.config.checks import require
 from zoo.export import Endpoint, Field
 from zoo.preprocessing import TextEmbedderPreprocessor
 from zoo.preprocessing.rows import require_count
 from zoo.storage import to_dataclass
 from zoo.tasks.encoder_task import EncoderTask
-from zoo.tasks.heads import Projection, ProjectionOptions, initializer_of
+from zoo.tasks.heads import initializer_of
 from zoo.tasks.pooling import require_pooling
 from zoo.training.embedding_losses import InBatchNegatives, TripletLoss
 from zoo.training.similarity_losses import CoSENT, CosineRegression
 from zoo.training.vectors import unit_vectors
 
+_MOST_UNITS = 2**16
 LOSSES = {
     "in_batch_negatives": InBatchNegatives,
     "triplet": TripletLoss,
     "cosine_regression": CosineRegression,
     "cosent": CoSENT,
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class ProjectionOptions:
+    """What a map computes.
+
+    Args:
+        units: Number of outputs.
+        activation: Name of the function of its outputs, see `layers.activations`.
+        use_bias: Whether it has a bias.
+
+    Raises:
+        ValueError: If a value is out of range.
+    """
+
+    units: int
+    activation: str = "identity"
+    use_bias: bool = True
+
+    def __post_init__(self) -> None:
+        require(1 <= self.units <= _MOST_UNITS, "units of a projection", self.units, f"from 1 to {_MOST_UNITS}")
+        names = sorted(ACTIVATIONS)
+        require(self.activation in names, "activation of a projection", self.activation, f"one of {names}")
+
+
+@keras.saving.register_keras_serializable("keras_transformer_zoo")
+class Projection(keras.layers.Dense):
+    """A linear map with an activation by its name.
+
+    Args:
+        units, activation, use_bias: See `ProjectionOptions`.
+        **kwargs: As for `keras.layers.Dense`.
+
+    Call arguments:
+        inputs: `(..., dim)`.
+
+    Returns:
+        `(..., units)`.
+
+    Example:
+
+    >>> Projection(3, "tanh")(keras.ops.ones((2, 8))).shape
+    (2, 3)
+    """
+
+    def __init__(self, units: int, activation: str = "identity", use_bias: bool = True, **kwargs: Any) -> None:
+        super().__init__(units, activation=None, use_bias=use_bias, **kwargs)
+        self.options = ProjectionOptions(units, activation, bool(use_bias))
+
+    def call(self, inputs: Any, training: bool | None = None) -> Any:
+        return get_activation(self.options.activation)(super().call(inputs, training=training))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "activation": self.options.activation}
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
