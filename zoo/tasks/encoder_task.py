@@ -253,7 +253,7 @@ class EncoderTask(Task):
         """
         values = self.map_batches(lambda numbers, inputs, outputs: ops.convert_to_numpy(outputs), rows, batch_size)
         if not values:
-            return np.zeros(self.head.compute_output_shape((0, self.width)), "float32")
+            return ops.convert_to_numpy(self.head(ops.zeros((0, self.width))))
         outputs = np.array(values, "float32")
         return outputs if rows.groups is None else self._merged(outputs, rows.groups).numpy()
 
