@@ -4,12 +4,12 @@ from zoo.tasks import adapted as _adapted  # noqa: F401  (registers its reader)
 from zoo.tasks import saved as _saved  # noqa: F401  (registers its readers)
 from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.encoder_task import EncoderTask
-from zoo.tasks.kept_layers import every_other, keep_layers
 from zoo.tasks.masked_lm import MaskedLM
 from zoo.tasks.question_answerer import QuestionAnswerer
 from zoo.tasks.registry import register_tasks
 from zoo.tasks.replaced_tokens import ReplacedTokenDetector
 from zoo.tasks.seq2seq_lm import Seq2SeqLM
+from zoo.tasks.students import every_other, keep_layers
 from zoo.tasks.task import Task
 from zoo.tasks.text_classifier import TextClassifier
 from zoo.tasks.text_embedder import TextEmbedder

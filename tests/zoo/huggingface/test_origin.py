@@ -15,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 
 import zoo  # noqa: E402
 from zoo import huggingface  # noqa: E402
-from zoo.tasks.kept_layers import keep_layers  # noqa: E402
+from zoo.tasks.students import keep_layers  # noqa: E402
 
 
 def load(folder):
