@@ -57,7 +57,7 @@ def main(config: ConvertConfig) -> Path | str:
     if source.exists() and target.exists() and source.samefile(target):
         raise ConfigError(f"target must be another folder than the source, got {config.target}")
     task = load_task(config.source, config.task)
-    is_ours = isinstance(zoo.storage.find_reader(config.source)[0], zoo.tasks.saved.SavedReader)
+    is_ours = isinstance(zoo.storage.find_reader(config.source)[0], zoo.tasks.preset_reader.SavedReader)
     form = config.format or ("transformers" if is_ours else "zoo")
     if config.dtype is not None and form != "transformers":
         raise ConfigError(

@@ -32,6 +32,7 @@ def model_card(
         f"| `{name}` | {_fields(endpoint.inputs)} | {_fields(endpoint.outputs)} | {endpoint.description} |"
         for name, endpoint in endpoints.items()
     )
+    returned = "\n".join(f"* `{field.name}`: {field.description or field.dtype}" for field in first.outputs)
     given = ", ".join(f"{field.name}=..." for field in first.inputs)
     server = (
         f"TensorFlow Serving {oldest_server} and later have all operations of this model."
@@ -53,6 +54,10 @@ inputs and outputs.
 | endpoint | inputs | outputs | |
 | --- | --- | --- | --- |
 {rows}
+
+What `{default}` returns:
+
+{returned}
 
 {server}
 

@@ -1,7 +1,7 @@
 """Tasks: a backbone with its tokenizer for one job on texts."""
 
-from zoo.tasks import adapted as _adapted  # noqa: F401  (registers its reader)
-from zoo.tasks import saved as _saved  # noqa: F401  (registers its readers)
+from zoo.tasks import adapter_reader as _adapter_reader  # noqa: F401  (registers itself)
+from zoo.tasks import preset_reader as _preset_reader  # noqa: F401  (registers its readers)
 from zoo.tasks.causal_lm import CausalLM
 from zoo.tasks.encoder_task import EncoderTask
 from zoo.tasks.masked_lm import MaskedLM

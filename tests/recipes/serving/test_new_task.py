@@ -170,6 +170,7 @@ def test_routes_of_the_server(task, expected, run_server, tmp_path):
     check(served.serve(tf.constant(TEXTS)), expected)
     card = (folder / "model_card.md").read_text()
     assert "# OrdinalRegressor" in card and "`ranks` float32 (batch)" in card and "so so" in card
+    assert "* `ranks`: expected label, counted from 0" in card
     with run_server(tmp_path / "models") as address, httpx.Client(base_url=address, timeout=60) as client:
         answer = client.post("/v1/models/stars:predict", json={"inputs": {"texts": TEXTS}}).json()["outputs"]
         check(answer, expected)

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 import zoo
 from zoo.huggingface import adapter_config, load_task
-from zoo.tasks import adapted
+from zoo.tasks import adapter_reader
 
 ADAPTERS = Path(__file__).parents[2] / "reference" / "adapters"
 TASKS = {
@@ -336,7 +336,7 @@ def test_the_revision_of_the_model(monkeypatch):
         asked.append(name)
         raise ValueError("not here")
 
-    monkeypatch.setattr("zoo.tasks.adapted.find_reader", find_reader)
+    monkeypatch.setattr("zoo.tasks.adapter_reader.find_reader", find_reader)
     for name, revision, expected in (
         ("hf://owner/name", "v2", ["hf://owner/name@v2"]),
         ("owner/name", "v2", ["owner/name", "hf://owner/name@v2"]),
@@ -347,7 +347,7 @@ def test_the_revision_of_the_model(monkeypatch):
         with pytest.raises(
             ValueError, match="must have no revision where there is one" if not expected else "not here"
         ):
-            adapted._named_by(config, Path("adapter"))
+            adapter_reader._named_by(config, Path("adapter"))
         assert asked == expected
         asked.clear()
 
