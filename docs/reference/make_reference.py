@@ -37,7 +37,7 @@ PAGES = {
                 "zoo.tasks.adaptation.Adaptation",
                 "zoo.tasks.adaptation.QuantizationReport",
                 "zoo.backbones.adapters.LoraReport",
-                "zoo.tasks.freezing.freeze",
+                "zoo.backbones.freezing.freeze",
                 "zoo.training.calibration.Calibration",
             ),
         },

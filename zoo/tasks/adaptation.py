@@ -17,6 +17,7 @@ from layers.keras_internals import sublayers
 from zoo.backbones.adapter_targets import choose_layers
 from zoo.backbones.adapters import DEFAULT_TARGETS, LoraReport, is_factor, size_of
 from zoo.backbones.backbone import Backbone, quick_collection, require_quantization_mode
+from zoo.backbones.freezing import weights_of_parts
 from zoo.distribution.layouts import require_whole_weights
 from zoo.distribution.replicas import scope_of
 from zoo.huggingface.adapters import load_adapter, save_adapter
@@ -25,7 +26,6 @@ from zoo.storage import fetch
 from zoo.storage.deferred import shapes_only
 from zoo.storage.hub import PREFIX as HUB
 from zoo.tasks.adapter_options import options_for_head, take_options, write_adapter_options
-from zoo.tasks.freezing import weights_of_parts
 
 QUANTIZED_LAYERS = (keras.layers.Dense, keras.layers.Embedding)
 # the tasks of each backbone, and the models around these, as long as both are used

@@ -11,6 +11,7 @@ import keras
 from layers.errors import refuse_names
 from zoo.backbones.adapters import LoraReport, active_variables, is_factor, size_of
 from zoo.backbones.backbone import Backbone, default_policy, require_plain_policy
+from zoo.backbones.freezing import FreezeReport, freeze
 from zoo.export import RUNTIME_FORMATS, SAVED_MODEL, Endpoint, Request, requests_of
 from zoo.gguf import reader as _gguf  # noqa: F401  (registers itself)
 from zoo.huggingface import save_task as save_huggingface_task
@@ -23,7 +24,6 @@ from zoo.signatures import signature_of
 from zoo.storage import find_reader
 from zoo.tasks.adaptation import Adaptation, QuantizationReport
 from zoo.tasks.exporting import export_task
-from zoo.tasks.freezing import FreezeReport, freeze
 from zoo.tasks.registry import parameters_of, task_class_of
 from zoo.tasks.saving import SavedPreprocessor, push_task, save_task
 from zoo.tasks.text_model import TextModel
@@ -540,7 +540,7 @@ class Task(TextModel):
         self.adaptation.require_trainable(what)
 
     def freeze(self, *parts: str) -> FreezeReport:
-        """Excludes parts of the model from training, see `zoo.tasks.freezing.freeze`."""
+        """Excludes parts of the model from training, see `zoo.backbones.freezing.freeze`."""
         report = freeze(self, parts)
         self.adaptation.renew_training()
         return report

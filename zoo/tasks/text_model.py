@@ -13,8 +13,8 @@ from zoo.distribution.model import DistributedModel
 from zoo.distribution.one_device import predicts_on_one_device
 from zoo.distribution.replicas import scope_of
 from zoo.preprocessing import EVALUATION_SEED, Examples, Preprocessor, map_by_length
+from zoo.preprocessing.fit_inputs import FitInputs
 from zoo.preprocessing.rows import is_raw, require_count
-from zoo.tasks.fit_inputs import FitInputs
 from zoo.tasks.token_head import TokenHead
 from zoo.training.logits import are_of_single_rows, loss_of_logits, metrics_of_logits
 from zoo.training.one_kernel import update_by_one_kernel
