@@ -22,22 +22,36 @@ def initializer_of(config: TransformerConfig) -> Any:
     return "glorot_uniform" if deviation is None else keras.initializers.TruncatedNormal(stddev=deviation)
 
 
-def classification_head(task: Any, num_outputs: int, hidden_activation: str | None, **options: Any) -> Any:
+def classification_head(
+    task: Any,
+    num_outputs: int,
+    hidden_activation: str | None,
+    inner_bias: bool = True,
+    inner_norm: bool = False,
+    projection_bias: bool = True,
+    dropout: float = 0.0,
+    dropout_before: float | None = None,
+) -> "ClassificationHead":
     """Returns the `ClassificationHead` of a task, with the initializer and the norm's epsilon of its backbone.
 
     Args:
         task: The task.
-        num_outputs, hidden_activation, **options: Arguments of the head.
+        num_outputs, hidden_activation, inner_bias, inner_norm, projection_bias, dropout, dropout_before: Arguments of
+            the head.
     """
     config = task.backbone.config
     return ClassificationHead(
         num_outputs,
         hidden_activation,
+        inner_bias=inner_bias,
+        inner_norm=inner_norm,
         norm_epsilon=config.norm.epsilon,
+        projection_bias=projection_bias,
+        dropout=dropout,
+        dropout_before=dropout_before,
         kernel_initializer=initializer_of(config),
         name="head",
         dtype=task.dtype_policy,
-        **options,
     )
 
 

@@ -86,17 +86,8 @@ class QuestionAnswerer(EncoderTask):
         self.no_answer_threshold = None if no_answer_threshold is None else float(no_answer_threshold)
         if no_answer_threshold is not None and not math.isfinite(self.no_answer_threshold):
             raise ValueError(f"no_answer_threshold must be a finite number or None, got {no_answer_threshold!r}.")
-        self.add_head(
-            classification_head(
-                self,
-                2,
-                hidden_activation,
-                inner_bias=inner_bias,
-                inner_norm=inner_norm,
-                projection_bias=projection_bias,
-                dropout=head_dropout,
-            )
-        )
+        choices = (hidden_activation, inner_bias, inner_norm, projection_bias, head_dropout)
+        self.add_head(classification_head(self, 2, *choices))
 
     def own_options(self) -> dict[str, Any]:
         return {

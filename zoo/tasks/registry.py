@@ -86,6 +86,23 @@ def keyword_arguments(made: type) -> dict[str, Any]:
     return found
 
 
+class FittedOption:
+    """An argument of a task that is fitted to data after training: an attribute that is checked whenever it is set.
+
+    It belongs to the trained head: a head that starts untrained has the default. `Task.checked_fitted` checks it.
+    """
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._name = name
+        owner.fitted_options = (*owner.fitted_options, name)
+
+    def __get__(self, task: Any, owner: type | None = None) -> Any:
+        return self if task is None else getattr(task, f"_{self._name}")
+
+    def __set__(self, task: Any, value: Any) -> None:
+        setattr(task, f"_{self._name}", task.checked_fitted(self._name, value))
+
+
 def default_of(kind: type, name: str) -> Any:
     """Returns the default of an argument of a class.
 

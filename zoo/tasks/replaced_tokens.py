@@ -76,7 +76,7 @@ class ReplacedTokenDetector(EncoderTask):
         self, backbone: Backbone, preprocessor: Any = None, *, hidden_activation: str = "gelu", **options: Any
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
-        self.add_head(classification_head(self, 1, hidden_activation, dropout=0.0))
+        self.add_head(classification_head(self, 1, hidden_activation))
 
     def own_options(self) -> dict[str, Any]:
         return {"hidden_activation": self.head.hidden_activation}

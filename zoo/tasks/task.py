@@ -71,7 +71,7 @@ class Task(TextModel):
     preprocessor_class: ClassVar[type[Preprocessor]] = Preprocessor
     # which backbones the task takes
     architectures: ClassVar[tuple[str, ...]] = ("encoder",)
-    # arguments of the constructor that belong to the trained head: one that starts untrained has their defaults
+    # names of the arguments that are a `FittedOption`
     fitted_options: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -15,6 +15,7 @@ from zoo.preprocessing.rows import as_sequence, require_count, shorten
 from zoo.tasks.encoder_task import EncoderTask
 from zoo.tasks.heads import classification_head
 from zoo.tasks.pooling import pool, require_pooling
+from zoo.tasks.registry import FittedOption
 from zoo.training.calibration import (
     Calibration,
     best_thresholds,
@@ -85,7 +86,8 @@ class TextClassifier(EncoderTask):
 
     preprocessor_class = TextClassifierPreprocessor
     architectures = ("encoder", "decoder", "encoder_decoder")
-    fitted_options = ("temperature", "threshold")
+    temperature = FittedOption()
+    threshold = FittedOption()
 
     def __init__(
         self,
@@ -117,36 +119,8 @@ class TextClassifier(EncoderTask):
         if hidden_activation == "auto":
             has_inner = self.pooling == "first" or backbone.config.architecture == "encoder_decoder"
             hidden_activation = "tanh" if has_inner else None
-        self.add_head(
-            classification_head(
-                self,
-                len(self.labels),
-                hidden_activation,
-                inner_bias=inner_bias,
-                inner_norm=inner_norm,
-                projection_bias=projection_bias,
-                dropout=head_dropout,
-                dropout_before=head_dropout_before,
-            )
-        )
-
-    @property
-    def temperature(self) -> float:
-        """The divisor of the logits before softmax or sigmoid."""
-        return self._temperature
-
-    @temperature.setter
-    def temperature(self, temperature: float) -> None:
-        self._temperature = self.checked_fitted("temperature", temperature)
-
-    @property
-    def threshold(self) -> float | tuple[float, ...]:
-        """With several labels per text, the lowest probability at which a label holds: one number, or one per label."""
-        return self._threshold
-
-    @threshold.setter
-    def threshold(self, threshold: float | Sequence[float]) -> None:
-        self._threshold = self.checked_fitted("threshold", threshold)
+        choices = (hidden_activation, inner_bias, inner_norm, projection_bias, head_dropout, head_dropout_before)
+        self.add_head(classification_head(self, len(self.labels), *choices))
 
     def checked_fitted(self, name: str, value: Any) -> float | tuple[float, ...]:
         problem = self.preprocessor.problem

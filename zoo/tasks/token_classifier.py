@@ -24,6 +24,7 @@ from zoo.tasks.entities import (
     tag_moves,
 )
 from zoo.tasks.heads import classification_head
+from zoo.tasks.registry import FittedOption
 from zoo.tokenizers.tensors import as_utf8
 from zoo.training.calibration import Calibration, fit_temperature, require_temperature
 from zoo.training.losses import TokenCrossEntropy
@@ -82,7 +83,7 @@ class TokenClassifier(EncoderTask):
     positions_input = "word_positions"
     labels_are_of_tokens = True
     architectures = ("encoder", "decoder")
-    fitted_options = ("temperature",)
+    temperature = FittedOption()
 
     def __init__(
         self,
@@ -99,26 +100,8 @@ class TokenClassifier(EncoderTask):
     ) -> None:
         super().__init__(backbone, preprocessor, **options)
         self.temperature = temperature
-        self.add_head(
-            classification_head(
-                self,
-                len(self.labels),
-                hidden_activation,
-                inner_bias=inner_bias,
-                inner_norm=inner_norm,
-                projection_bias=projection_bias,
-                dropout=head_dropout,
-            )
-        )
-
-    @property
-    def temperature(self) -> float:
-        """The divisor of the logits before the softmax."""
-        return self._temperature
-
-    @temperature.setter
-    def temperature(self, temperature: float) -> None:
-        self._temperature = self.checked_fitted("temperature", temperature)
+        choices = (hidden_activation, inner_bias, inner_norm, projection_bias, head_dropout)
+        self.add_head(classification_head(self, len(self.labels), *choices))
 
     def checked_fitted(self, name: str, value: Any) -> float:
         return require_temperature(value)
