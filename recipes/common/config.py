@@ -116,7 +116,7 @@ def _check_backend() -> None:
 
 def _end(status: int, error: Exception | None = None) -> None:
     # processes are joined by what has been imported; an interruption may come before
-    end = getattr(sys.modules.get("zoo.distribution"), "end", None)
+    end = getattr(sys.modules.get("zoo.distribution"), "end_process", None)
     if end is not None:
         end(status, error)
 

@@ -361,7 +361,7 @@ def _end_if_lost(error: Exception) -> None:
 
 def _samples_alone(model: keras.Model, samples: Callable[[], Iterable[str]]) -> list[str]:
     """The samples, which one device makes."""
-    with zoo.distribution.one_device(model) as may_compute:
+    with zoo.distribution.on_one_device(model) as may_compute:
         return list(samples()) if may_compute else []
 
 
