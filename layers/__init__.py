@@ -10,6 +10,7 @@ from layers.attention import (
     make_scored_attention,
 )
 from layers.block import TransformerBlock
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dropout import Dropout
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from layers.feed_forward import FeedForward
@@ -45,6 +46,7 @@ __all__ = [
     "AttentionMask",
     "AttentionWindow",
     "BilinearAttention",
+    "ConfigFromArguments",
     "ConvolutionMixer",
     "DistanceKernelAttention",
     "DotAttention",

@@ -8,11 +8,11 @@ from keras import ops
 
 from layers.attention.masks import AttentionMask, both
 from layers.call_arguments import accepts_argument, arguments_for, mask_argument
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dropout import Dropout
 from layers.errors import describe
 from layers.norm_makers import NormMaker
 from layers.norms import LayerNorm
-from layers.parts import serialized_part
 from layers.positions.base import positions_from
 from layers.remat import rematerialize
 from layers.roles import WHOLE, Role
@@ -21,7 +21,7 @@ PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class TransformerBlock(keras.layers.Layer):
+class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
     """One block of a Transformer: sublayers with residuals, norms and dropout.
 
     The sublayers are self-attention, cross-attention (if there is one) and feed-forward. Dropout acts on the output of
@@ -105,6 +105,8 @@ class TransformerBlock(keras.layers.Layer):
         Networks with Stochastic Depth", section 3 (drop path); Granite Team 2024, "Granite 3.0 Language Models"
         (branch scale).
     """
+
+    argument_attributes = {"norm": "_make_norm.norm", "attention_norm": "has_attention_norm", "dropout": "dropout_rate"}
 
     def __init__(
         self,
@@ -377,31 +379,6 @@ class TransformerBlock(keras.layers.Layer):
         self, inputs_shape: tuple[int | None, ...], memory_shape: tuple[int | None, ...] | None = None
     ) -> tuple[int | None, ...]:
         return tuple(inputs_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            **{name: serialized_part(getattr(self, name)) for name in ("attention", "feed_forward", "cross_attention")},
-            norm=self._make_norm.serialized(),
-            placement=self.placement,
-            attention_norm=self.has_attention_norm,
-            shared_norm=self.shared_norm,
-            dropout=self.dropout_rate,
-            residual_scale=self.residual_scale,
-            branch_scale=self.branch_scale,
-            layer_scale=self.layer_scale,
-            drop_path=self.drop_path,
-            remat=self.remat,
-        )
-        return config
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "TransformerBlock":
-        config = dict(config)
-        for part in ("attention", "feed_forward", "cross_attention", "norm"):
-            if config.get(part) is not None:
-                config[part] = keras.saving.deserialize_keras_object(config[part])
-        return cls(**config)
 
 
 def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any) -> Any:

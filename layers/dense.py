@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dropout import Dropout
 from layers.fusion import as_matrix
 from layers.keras_internals import has_value, stored_kernel, unlocked
@@ -19,7 +20,7 @@ DORA_MODES = (None, "int8")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class LowRankUpdate(keras.layers.Layer):
+class LowRankUpdate(ConfigFromArguments, keras.layers.Layer):
     """A low-rank update (LoRA) of the outputs of a dense layer: `alpha / rank * dropout(x) A B`.
 
     `A` starts random and `B` at zero, so that a new update changes nothing. Both are kept in float32 whatever the
@@ -147,11 +148,6 @@ class LowRankUpdate(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*input_shape[:-1], self.units)
-
-    def get_config(self) -> dict[str, Any]:
-        own = {"units": self.units, "rank": self.rank, "alpha": self.alpha, "dropout": self.dropout}
-        own["dora"] = self.dora
-        return {**super().get_config(), **own}
 
 
 def require_dora_mode(where: str, mode: str | None) -> None:

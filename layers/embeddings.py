@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.devices import has_accelerator
 from layers.roles import VOCABULARY, WHOLE, Role
@@ -19,7 +20,7 @@ _transposed: ContextVar[Mapping[int, Any]] = ContextVar("transposed", default=ty
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class TokenEmbedding(keras.layers.Layer):
+class TokenEmbedding(ConfigFromArguments, keras.layers.Layer):
     """Token embedding, also used as the output projection (tied weights).
 
     The table is a `keras.layers.ReversibleEmbedding`, so LoRA and quantization work on it. An encoder, a decoder and
@@ -226,17 +227,6 @@ class TokenEmbedding(keras.layers.Layer):
     def compute_output_spec(self, token_ids: Any) -> Any:
         return keras.KerasTensor((*token_ids.shape, self.dim), dtype=self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "vocabulary_size": self.vocabulary_size,
-            "dim": self.dim,
-            "scale": self.scale,
-            "factor_dim": self.factor_dim,
-            "factor_bias": self.factor_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
-
 
 def _check_width(name: str, x: Any, width: int) -> None:
     if x.shape[-1] != width:
@@ -244,7 +234,7 @@ def _check_width(name: str, x: Any, width: int) -> None:
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class SegmentEmbedding(keras.layers.Layer):
+class SegmentEmbedding(ConfigFromArguments, keras.layers.Layer):
     """Segment embedding: a vector for each segment, such as the first and the second sentence of a pair.
 
     Args:
@@ -296,11 +286,3 @@ class SegmentEmbedding(keras.layers.Layer):
 
     def compute_output_spec(self, segment_ids: Any) -> Any:
         return keras.KerasTensor((*segment_ids.shape, self.dim), dtype=self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_segments": self.num_segments,
-            "dim": self.dim,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }

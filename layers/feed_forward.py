@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import keras
 
 from layers.activations import JOINED_WITH_PRODUCTS, GatedActivation, get_activation
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.dropout import Dropout
 from layers.fusion import as_matrix, joins_operations, portable_operations
@@ -14,7 +15,7 @@ from layers.roles import COLUMNS, ROWS, Role
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class FeedForward(keras.layers.Layer):
+class FeedForward(ConfigFromArguments, keras.layers.Layer):
     """Position-wise feed-forward network: the same two layers at each position.
 
     * plain: `down(activation(up(x)))`
@@ -141,22 +142,6 @@ class FeedForward(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*input_shape[:-1], self.output_dim or input_shape[-1])
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": self.activation,
-            "gated": self.gated,
-            "use_bias": self.use_bias,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_initializer": keras.initializers.serialize(self.output_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-            "output_dim": self.output_dim,
-            "gate_limit": self.gate_limit,
-            "up_offset": self.up_offset,
-        }
 
 
 def require_gate(gated: bool, gate_limit: float | None, up_offset: float) -> None:

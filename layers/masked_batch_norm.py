@@ -101,6 +101,3 @@ class MaskedBatchNorm(LastAxisNorm):
         old = self._wide(moving)
         updated = old * self.momentum + ops.stop_gradient(value) * (1 - self.momentum)
         moving.assign(ops.where(count > 0, updated, old))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "momentum": self.momentum}

@@ -5,13 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.padding import hide_padding
 from layers.roles import WHOLE
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class ConvolutionMixer(keras.layers.Layer):
+class ConvolutionMixer(ConfigFromArguments, keras.layers.Layer):
     """A convolution over the positions, separable or full, that keeps length and width.
 
     A separable convolution convolves each feature separately, then mixes the features of each position by a linear map.
@@ -85,12 +86,3 @@ class ConvolutionMixer(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "kernel_size": self.kernel_size,
-            "separable": self.separable,
-            "causal": self.causal,
-            "use_bias": self.use_bias,
-        }

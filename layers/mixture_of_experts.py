@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from layers.activations import GatedActivation, get_activation
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.devices import batch_parts
 from layers.dropout import Dropout
@@ -24,7 +25,7 @@ _OF_ROUTER = """
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class MixtureOfExperts(keras.layers.Layer):
+class MixtureOfExperts(ConfigFromArguments, keras.layers.Layer):
     """Mixture of feed-forward experts: a `Router` sends each token to a few of them.
 
     `y = sum_{e in K} g_e expert_e(x)`. The router chooses the experts K of a token and their weights g, in float32. An
@@ -93,6 +94,12 @@ class MixtureOfExperts(keras.layers.Layer):
         "MegaBlocks", section 4; sigmoid, bias, shared experts: DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2,
         equations 12 to 20; z-loss: Zoph et al. 2022, "ST-MoE", section 3.3, equation 5.
     """
+
+    argument_attributes = {
+        **{name: f"router.{name}" for name in _OF_ROUTER},
+        "router_bias": "router.use_bias",
+        "shared_gate": "has_shared_gate",
+    }
 
     def __init__(
         self,
@@ -306,27 +313,6 @@ class MixtureOfExperts(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            **{name: getattr(self.router, name) for name in _OF_ROUTER},
-            "num_experts": self.num_experts,
-            "intermediate_dim": self.intermediate_dim,
-            "activation": self.activation,
-            "gated": self.gated,
-            "use_bias": self.use_bias,
-            "capacity_factor": self.capacity_factor,
-            "shared_intermediate_dim": self.shared_intermediate_dim,
-            "shared_gate": self.has_shared_gate,
-            "router_bias": self.router.use_bias,
-            "gate_limit": self.gate_limit,
-            "up_offset": self.up_offset,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "output_initializer": keras.initializers.serialize(self.output_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
 
 
 def _in_blocks(part: tuple[Any, Any]) -> tuple[Any, Any, Any]:

@@ -5,9 +5,9 @@ from typing import Any
 
 import keras
 
+from layers.constructor_arguments import constructor_arguments
 from layers.masked_batch_norm import MaskedBatchNorm
 from layers.norms import DynamicTanh, LayerNorm, RMSNorm, ScaleNorm
-from layers.parts import constructor_options, serialized_part
 
 _NORMS = {
     "layer": LayerNorm,
@@ -55,7 +55,7 @@ def make_norm(kind: str, epsilon: float | None = None, **options: Any) -> keras.
     >>> norm = make_norm("rms", 1e-6, unit_offset=True, name="attention_norm")
     """
     cls = norm_class(kind)
-    if epsilon is not None and "epsilon" in constructor_options(cls):
+    if epsilon is not None and "epsilon" in constructor_arguments(cls):
         options = {"epsilon": epsilon, **options}
     return cls(**options)
 
@@ -82,7 +82,7 @@ class NormMaker:
             norm = norm()
         if not isinstance(norm, keras.layers.Layer):
             raise ValueError(f"norm must be a norm layer or a callable that makes one, got {given!r}.")
-        self._norm = norm
+        self.norm = self._copy(norm, name="norm")
 
     def __call__(self, name: str, dtype: Any) -> keras.layers.Layer:
         """Returns a norm with weights of its own.
@@ -91,10 +91,8 @@ class NormMaker:
             name: Its name.
             dtype: Its dtype policy.
         """
-        return type(self._norm).from_config({**self._norm.get_config(), "name": name, "dtype": dtype})
+        return self._copy(self.norm, name=name, dtype=dtype)
 
-    def serialized(self) -> dict[str, Any]:
-        """Returns the configuration of the norm, as plain values."""
-        config = serialized_part(self._norm)
-        config["config"]["name"] = "norm"  # copies have names of their own
-        return config
+    @staticmethod
+    def _copy(norm: keras.layers.Layer, **options: Any) -> keras.layers.Layer:
+        return type(norm).from_config({**norm.get_config(), **options})

@@ -5,11 +5,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.fusion import joined_layer_norm, layer_norm_is_joined
 from layers.roles import WHOLE
 
 
-class LastAxisNorm(keras.layers.Layer):
+class LastAxisNorm(ConfigFromArguments, keras.layers.Layer):
     """Base of the norms over the last axis: an epsilon, statistics in float32, the output dtype."""
 
     # small, and the same on all devices
@@ -31,9 +32,6 @@ class LastAxisNorm(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "epsilon": self.epsilon}
-
 
 class FeatureWeightedNorm(LastAxisNorm):
     """Base of the norms with a weight for each feature, or for each head and feature."""
@@ -46,9 +44,6 @@ class FeatureWeightedNorm(LastAxisNorm):
 
     def _weight_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return tuple(input_shape[-self.weight_axes :])
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "weight_axes": self.weight_axes}
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -112,9 +107,6 @@ class LayerNorm(FeatureWeightedNorm):
         types = {keras.backend.standardize_dtype(inputs.dtype), self.variable_dtype, self.compute_dtype}
         return len(types) == 1 and layer_norm_is_joined(inputs, training)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "center": self.center, "scale": self.scale}
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RMSNorm(FeatureWeightedNorm):
@@ -175,9 +167,6 @@ class RMSNorm(FeatureWeightedNorm):
             outputs = outputs if scale is None else outputs * self._wide(scale)
         return ops.cast(outputs, self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "unit_offset": self.unit_offset, "use_scale": self.use_scale}
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class ScaleNorm(LastAxisNorm):
@@ -222,7 +211,7 @@ class ScaleNorm(LastAxisNorm):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class DynamicTanh(keras.layers.Layer):
+class DynamicTanh(ConfigFromArguments, keras.layers.Layer):
     """An element-wise replacement for a norm: `gamma * tanh(alpha * x) + beta`, without statistics.
 
     Args:
@@ -242,6 +231,7 @@ class DynamicTanh(keras.layers.Layer):
         Zhu et al. 2025, "Transformers without Normalization", section 4, equation 3.
     """
 
+    argument_attributes = {"alpha": "initial_alpha"}
     # small, and the same on all devices
     weight_role = WHOLE
 
@@ -262,6 +252,3 @@ class DynamicTanh(keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "alpha": self.initial_alpha}

@@ -6,13 +6,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.roles import WHOLE
 
 SCORINGS = ("softmax", "sigmoid")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class Router(keras.layers.Layer):
+class Router(ConfigFromArguments, keras.layers.Layer):
     """Chooses the experts of each token, and their weights.
 
     * Scores: `p = softmax(W x)`, or `p = sigmoid(W x)` for each expert separately.
@@ -182,22 +183,6 @@ class Router(keras.layers.Layer):
     def _update_bias(self, assignments: Any) -> None:
         loads = ops.cast(ops.sum(assignments, axis=(0, 1)), self.balance_bias.dtype)
         self.balance_bias.assign(self.balance_bias + self.bias_update_rate * ops.sign(ops.mean(loads) - loads))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_experts": self.num_experts,
-            "experts_per_token": self.experts_per_token,
-            "scoring": self.scoring,
-            "normalize_weights": self.normalize_weights,
-            "weight_scale": self.weight_scale,
-            "bias_update_rate": self.bias_update_rate,
-            "load_balance_weight": self.load_balance_weight,
-            "z_loss_weight": self.z_loss_weight,
-            "use_bias": self.use_bias,
-            "expert_groups": self.expert_groups,
-            "groups_per_token": self.groups_per_token,
-        }
 
 
 def check_groups(

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.keras_internals import mask_of
 
 # reductions of Keras that divide by the number of losses
@@ -107,7 +108,7 @@ def weights_of_tokens(labels: Any, sample_weight: Any) -> Any:
     return ops.broadcast_to(sample_weight, ops.shape(labels)[:2])
 
 
-class CountedLoss(keras.losses.Loss):
+class CountedLoss(ConfigFromArguments, keras.losses.Loss):
     """Base class of losses whose mean is over what counts: over all rows or tokens whose weight is not 0.
 
     The mean is `sum(weight * loss) / number of weights that are not 0`. So a weight scales the gradient of its row

@@ -5,10 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.fusion import update_slice
 
 
-class CacheLayout:
+class CacheLayout(ConfigFromArguments):
     """The layout of a key-value cache of one attention layer: which slot holds which entry.
 
     A cache is a dictionary of tensors with the batch on axis 0. Writing returns a new cache, so that any loop can carry
@@ -91,13 +92,6 @@ class CacheLayout:
         """
         cache = self.write(cache, key, value, index, count)
         return cache["key"], cache["value"], self.entries(cache, index + ops.shape(key)[2]), cache
-
-    def get_config(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "CacheLayout":
-        return cls(**config)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -200,9 +194,6 @@ class RollingCache(CacheLayout):
         joined = _joined(cache, key, value)
         entries = ops.concatenate([held, new], axis=-1)
         return joined["key"], joined["value"], _empty_far_back(entries), self.write(cache, key, value, index, count)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"window": self.window}
 
 
 def layout_for(window: tuple[int | None, int | None] | None) -> CacheLayout:

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from layers.attention.heads import Heads
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.initializers import separate
 from layers.norms import RMSNorm
@@ -17,7 +18,7 @@ _FIRST_SEED = 8
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class Latents(keras.layers.Layer):
+class Latents(ConfigFromArguments, keras.layers.Layer):
     """The latents of multi-head latent attention: narrow, normed projections of the inputs that all heads share.
 
     Args:
@@ -111,17 +112,6 @@ class Latents(keras.layers.Layer):
     def of_memory(self, memory: Any) -> tuple[Any, Any]:
         """Returns latents `(batch, length, dim)` and the shared part of keys `(batch, length, shared_key_dim)`."""
         return self.latent_norm(self.latent(memory)), self.shared_key(memory)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "dim": self.dim,
-            "shared_key_dim": self.shared_key_dim,
-            "query_dim": self.query_dim,
-            "use_bias": self.use_bias,
-            "epsilon": self.epsilon,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
 
 
 class LatentHeads(Heads):

@@ -14,27 +14,19 @@ from layers.attention.kernels import attend, choose_path
 from layers.attention.latents import LatentHeads, Latents
 from layers.attention.masks import AttentionMask, both
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting, check_weighting
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.devices import has_cudnn
 from layers.dropout import Dropout, WeightDropout
 from layers.errors import refuse_names
 from layers.initializers import separate
 from layers.keras_internals import stateless_scope
-from layers.parts import serialized_part
 from layers.positions.base import PositionEncoding, PositionHooks, Projections, positions_from
 from layers.roles import WHOLE, Role
 
-# Constructor arguments that become attributes of the same name: plain values, parts, initializers.
-_KEPT_AS_GIVEN = """
-    num_heads head_dim num_key_value_heads value_head_dim output_dim causal window block_size scale logit_soft_cap
-    norm_scope
-""".split()
-_PARTS = ("position", "query_norm", "key_norm", "weighting", "latents", "cache_layout")
-_INITIALIZERS = ("kernel_initializer", "value_initializer", "output_initializer", "bias_initializer")
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
     """Multi-head attention: self or cross, causal or not, multi-head, grouped-query or multi-query.
 
     `MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O` with `head_i = softmax(Q_i K_i^T * scale) V_i`. For a query
@@ -131,6 +123,13 @@ class MultiHeadAttention(keras.layers.Layer):
         section 2.2; multi-query: Shazeer 2019, "Fast Transformer Decoding", section 3.
     """
 
+    argument_attributes = {
+        "sinks": "has_sinks",
+        "output_gate": "has_output_gate",
+        "dropout": "dropout_rate",
+        "path": "preferred_path",
+    }
+
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         # before Python asks for the arguments in their place
         refuse_names("MultiHeadAttention()", kwargs, OPTIONS)
@@ -178,7 +177,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.num_key_value_heads = num_heads if num_key_value_heads is None else num_key_value_heads
         self.value_head_dim = head_dim if value_head_dim is None else value_head_dim
         self.output_dim = output_dim
-        self.use_bias = tuple(use_bias)
+        self.use_bias = sorted(use_bias, key=(*PROJECTIONS, *use_bias).index)  # unknown ones last
         self.position = position
         self.causal = causal
         self.window = AttentionMask(causal=causal, window=window, block_size=block_size).window
@@ -495,25 +494,6 @@ class MultiHeadAttention(keras.layers.Layer):
         self, inputs_shape: tuple[int | None, ...], memory_shape: tuple[int | None, ...] | None = None
     ) -> tuple[int | None, ...]:
         return (*inputs_shape[:-1], self.output_dim or inputs_shape[-1])
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        config.update(
-            **{name: getattr(self, name) for name in _KEPT_AS_GIVEN},
-            **{name: serialized_part(getattr(self, name)) for name in _PARTS},
-            use_bias=[name for name in PROJECTIONS if name in self.use_bias],
-            sinks=self.has_sinks,
-            output_gate=self.has_output_gate,
-            dropout=self.dropout_rate,
-            **{name: keras.initializers.serialize(getattr(self, name)) for name in _INITIALIZERS},
-            path=self.preferred_path,
-        )
-        return config
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "MultiHeadAttention":
-        parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in _PARTS if config.get(name)}
-        return cls(**{**config, **parts})
 
 
 def _of_real_queries(x: Any, mask: Any) -> Any:

@@ -7,10 +7,11 @@ from keras import ops
 
 from layers.attention.kernels.plain import mean_of_values, softmax, to_float32
 from layers.attention.masks import both
+from layers.constructor_arguments import ConfigFromArguments
 from layers.keras_internals import mask_of
 
 
-class ScoredAttention(keras.layers.Layer):
+class ScoredAttention(ConfigFromArguments, keras.layers.Layer):
     """Base of attention by scores: `context = sum_i weights_i values_i`, `weights = softmax(scores)`.
 
     A subclass computes the scores in `compute_scores`. It may override `project_keys`, which maps the keys beforehand.

@@ -79,9 +79,6 @@ class AdditiveAttention(ScoredAttention):
         hidden = ops.tanh(queries + ops.expand_dims(projected_keys, 1))  # (batch, query_length, key_length, units)
         return ops.squeeze(self.score_projection(hidden), -1)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "units": self.units, "use_bias": self.use_bias}
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class DotAttention(ScoredAttention):
@@ -110,9 +107,6 @@ class DotAttention(ScoredAttention):
     def compute_scores(self, query: Any, projected_keys: Any) -> Any:
         scores = _inner_products(query, projected_keys)
         return scores * query.shape[-1] ** -0.5 if self.scaled else scores
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scaled": self.scaled}
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -184,9 +178,6 @@ class DistanceKernelAttention(ScoredAttention):
     def compute_scores(self, query: Any, projected_keys: Any) -> Any:
         difference = ops.expand_dims(to_float32(query), 2) - ops.expand_dims(to_float32(projected_keys), 1)
         return -ops.sum(ops.square(difference), axis=-1) / self.bandwidth
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "bandwidth": self.bandwidth}
 
 
 def _inner_products(query: Any, keys: Any) -> Any:

@@ -8,11 +8,12 @@ import numpy as np
 from keras import ops
 
 from layers.attention.kernels.plain import grouped_matmul, penalty, to_float32
+from layers.constructor_arguments import ConfigFromArguments
 from layers.devices import eager_computation
 from layers.roles import WHOLE
 
 
-class AttentionWeighting(keras.layers.Layer):
+class AttentionWeighting(ConfigFromArguments, keras.layers.Layer):
     """Base of score functions and normalisations, passed to `MultiHeadAttention` as `weighting`.
 
     Override `normalize` for another normalisation of the scores (softpick, entmax). Override `weigh` for other scores
@@ -97,15 +98,6 @@ class FunctionWeighting(AttentionWeighting):
 
     def normalize(self, scores: Any, visible: Any) -> Any:
         return self.function(scores, visible)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "function": keras.saving.serialize_keras_object(self.function)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "FunctionWeighting":
-        config = dict(config)
-        config["function"] = keras.saving.deserialize_keras_object(config["function"])
-        return cls(**config)
 
 
 def check_weighting(weighting: AttentionWeighting, num_heads: int, keeps_order: bool) -> None:

@@ -102,6 +102,3 @@ class ALiBi(PositionEncoding):
         self, query_positions_shape: tuple[int | None, ...], key_positions_shape: tuple[int | None, ...]
     ) -> tuple[int | None, ...]:
         return bias_shape(self.num_heads, query_positions_shape, key_positions_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "num_heads": self.num_heads, "bias_max": self.bias_max}

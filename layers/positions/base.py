@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import keras
 from keras import ops
 
-from layers.parts import constructor_options
+from layers.constructor_arguments import ConfigFromArguments, constructor_arguments
 from layers.roles import WHOLE
 
 T = TypeVar("T", bound=type)
@@ -134,7 +134,7 @@ ATTENTION_HOOKS = ("prepare", "on_queries", "on_keys", "on_pairs", "score_bias",
 NO_POSITION = PositionHooks()
 
 
-class PositionEncoding(PositionHooks, keras.layers.Layer):
+class PositionEncoding(PositionHooks, ConfigFromArguments, keras.layers.Layer):
     """Base class of position encodings: a Keras layer that overrides some of the hooks.
 
     To add an encoding, derive a class. `register_position` makes it known by name to configurations of models.
@@ -249,7 +249,7 @@ def make_position(kind: str, sizes: dict[str, Any], **options: Any) -> PositionE
     8
     """
     cls = position_class(kind)
-    names = constructor_options(cls)
+    names = constructor_arguments(cls)
     return cls(**{name: value for name, value in sizes.items() if name in names} | options)
 
 

@@ -169,16 +169,3 @@ class DisentangledPositions(PositionEncoding):
         # the table counts from the key to the query
         found = ops.clip(-distances(query_positions, key_positions), -limit, limit) + limit
         return ops.expand_dims(ops.take(ops.convert_to_tensor(table), found, axis=0), 1)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "hidden_dim": self.hidden_dim,
-            "num_buckets": self.num_buckets,
-            "max_distance": self.max_distance,
-            "buckets": self.buckets,
-            "content_to_position": self.content_to_position,
-            "position_to_content": self.position_to_content,
-            "norm_epsilon": self.norm_epsilon,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-        }

@@ -97,12 +97,3 @@ class LearnedPositionEmbedding(PositionEncoding):
 
     def compute_output_shape(self, positions_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*positions_shape, self.dim)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "max_length": self.max_length,
-            "dim": self.dim,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-            "offset": self.offset,
-        }

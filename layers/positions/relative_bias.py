@@ -161,13 +161,3 @@ class RelativePositionBias(PositionEncoding):
         self, query_positions_shape: tuple[int | None, ...], key_positions_shape: tuple[int | None, ...]
     ) -> tuple[int | None, ...]:
         return bias_shape(self.num_heads, query_positions_shape, key_positions_shape)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_heads": self.num_heads,
-            "num_buckets": self.num_buckets,
-            "max_distance": self.max_distance,
-            "bidirectional": self.bidirectional,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-        }

@@ -188,15 +188,3 @@ class RotaryEmbedding(PositionEncoding):
         sequence_length_shape: tuple[int | None, ...] | None = None,
     ) -> tuple[int | None, ...]:
         return x_shape
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "head_dim": self.head_dim,
-            "base": self.base,
-            "layout": self.layout,
-            "rotary_dim": self.rotary_dim,
-            "scaling": self.scaling,
-            "sequence_length": self.sequence_length,
-            "rotary_start": self.rotary_start,
-        }

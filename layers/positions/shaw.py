@@ -160,12 +160,3 @@ class ShawRelativePositions(PositionEncoding):
         if len(tensor.shape) != 4 or (width is not None and tensor.shape[-1] != width):
             last = "key_length" if width is None else f"head_dim = {width}"
             raise ValueError(f"{name} must have shape (batch, heads, query_length, {last}), got {tuple(tensor.shape)}.")
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "head_dim": self.head_dim,
-            "max_distance": self.max_distance,
-            "value_dim": self.value_dim,
-            "embeddings_initializer": keras.initializers.serialize(self.embeddings_initializer),
-        }

@@ -82,6 +82,3 @@ class SinusoidalPositionEncoding(PositionEncoding):
 
     def compute_output_shape(self, positions_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*positions_shape, self.dim)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "dim": self.dim, "base": self.base, "layout": self.layout}

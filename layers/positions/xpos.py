@@ -64,6 +64,3 @@ class XPos(RotaryEmbedding):
         exponents = ops.expand_dims(ops.cast(distance, wide), -1) * ops.cast(logarithms, wide)
         factor = ops.cast(ops.exp(ops.clip(exponents, *limits)), dtype)
         return ops.expand_dims(factor, -3) if len(factor.shape) == 3 else factor
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scale_base": self.scale_base, "gamma": self.gamma}

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from layers.attention.scores import make_scored_attention
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.recurrent.layer import RecurrentLayer
 from layers.recurrent.passes import read_at_once, read_in_loop, read_own_output
@@ -19,7 +20,7 @@ BRIDGES = ("dense", "copy", "backward", "context")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RecurrentDecoder(keras.layers.Layer):
+class RecurrentDecoder(ConfigFromArguments, keras.layers.Layer):
     """A recurrent decoder that attends to an encoded source, or reads a fixed context.
 
     Notation: `E y_{t-1}` is the embedded previous token, `s_t` the state of the last layer, `m` the encoder's outputs,
@@ -88,6 +89,13 @@ class RecurrentDecoder(keras.layers.Layer):
     (2, 5, 16)
     """
 
+    argument_attributes = {
+        "attention": "attends",
+        "window": "window_radius",
+        "readout": "readout.kind",
+        "readout_dim": "readout.dim",
+        "dropout": "rate",
+    }
     # each step needs the whole state, so dividing its matrices would need communication in each step
     weight_role = WHOLE
 
@@ -126,27 +134,17 @@ class RecurrentDecoder(keras.layers.Layer):
             raise ValueError(f"bridge must be one of {allowed} with context_input=False, got 'context'.")
         if window is not None and attention == "none":
             raise ValueError(f"window must be None with attention='none', got {window}.")
-        self.options = {
-            "units": units,
-            "num_layers": num_layers,
-            "cell": cell,
-            "reset_after": reset_after,
-            "attention": attention,
-            "score": score,
-            "score_units": score_units,
-            "window": window,
-            "window_center": window_center,
-            "input_feeding": input_feeding,
-            "context_input": context_input,
-            "bridge": bridge,
-            "readout": readout,
-            "readout_dim": readout_dim,
-            "dropout": dropout,
-        }
         self.units = units
+        self.num_layers = num_layers
         self.cell = cell
+        self.reset_after = reset_after
         self.attends = attention
+        self.score = score
+        self.score_units = score_units
+        self.window_radius = window
+        self.window_center = window_center
         self.input_feeding = input_feeding
+        self.context_input = context_input
         self.bridge = bridge
         self.rate = dropout
         self.seed_generator = keras.random.SeedGenerator()
@@ -381,9 +379,6 @@ class RecurrentDecoder(keras.layers.Layer):
 
     def compute_mask(self, embedded: Any, previous_mask: Any) -> Any:
         return previous_mask, None  # readouts have the mask of the embedded tokens, weights have none
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self.options}
 
 
 def _joined(directions: list[list[Any]], number: int) -> Any:

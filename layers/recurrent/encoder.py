@@ -6,13 +6,14 @@ import keras
 from keras import ops
 
 from layers.capture import point
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dropout import Dropout
 from layers.recurrent.layer import RecurrentLayer
 from layers.roles import WHOLE
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RecurrentEncoder(keras.layers.Layer):
+class RecurrentEncoder(ConfigFromArguments, keras.layers.Layer):
     """Stacked recurrent layers, each in one or both directions.
 
     A padded row gives the same as the row alone: padding does not change the states, and its outputs are zero.
@@ -146,16 +147,3 @@ class RecurrentEncoder(keras.layers.Layer):
             outputs = point(f"{self.name}.hidden", outputs)
             all_states.append([result[1] for result in results])
         return (outputs, all_states) if self.return_states else outputs
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "num_layers": self.num_layers,
-            "cell": self.cell,
-            "reset_after": self.reset_after,
-            "bidirectional": self.bidirectional,
-            "backwards": self.backwards,
-            "dropout": self.dropout,
-            "return_states": self.return_states,
-        }

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.padding import hide_padding
 from layers.recurrent.kernels import CELLS, all_states
 from layers.roles import WHOLE
@@ -14,7 +15,7 @@ NETWORKS = {"simple": keras.layers.SimpleRNN, "gru": keras.layers.GRU, "lstm": k
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RecurrentLayer(keras.layers.Layer):
+class RecurrentLayer(ConfigFromArguments, keras.layers.Layer):
     """A simple recurrent, GRU or LSTM layer in one direction, for whole sequences or single steps.
 
     The weights are those of `keras.layers.SimpleRNN`, `GRU` or `LSTM`, in the sublayer `network`. By default, the
@@ -205,12 +206,3 @@ class RecurrentLayer(keras.layers.Layer):
         state = keras.KerasTensor((inputs.shape[0], self.units), dtype=self.compute_dtype)
         outputs = keras.KerasTensor((*inputs.shape[:2], self.units), dtype=self.compute_dtype)
         return outputs, [state] * self.number_of_states
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "cell": self.cell,
-            "reset_after": self.reset_after,
-            "backwards": self.backwards,
-        }

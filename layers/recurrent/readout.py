@@ -5,13 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 
 READOUTS = ("state", "attentional", "concatenation", "maxout")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class RecurrentReadout(keras.layers.Layer):
+class RecurrentReadout(ConfigFromArguments, keras.layers.Layer):
     """The vector from which a linear map computes the logits.
 
     With the state `s_t`, the context `c_t` and the embedded previous token `e`:
@@ -90,9 +91,6 @@ class RecurrentReadout(keras.layers.Layer):
 
     def compute_mask(self, state: Any, previous_mask: Any) -> Any:
         return None
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "kind": self.kind, "dim": self.dim}
 
 
 def _join(*vectors: Any) -> Any:

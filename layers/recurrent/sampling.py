@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.devices import seed_of_replica
 from layers.roles import WHOLE
 
@@ -12,7 +13,7 @@ SCHEDULES = ("linear", "exponential", "inverse_sigmoid")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class ScheduledSampling(keras.layers.Layer):
+class ScheduledSampling(ConfigFromArguments, keras.layers.Layer):
     """Draws, for each token of a batch, whether the decoder reads the true previous token or its own.
 
     The probability of the true token falls with the number i of training batches so far:
@@ -85,15 +86,6 @@ class ScheduledSampling(keras.layers.Layer):
         gold = numbers < self.probability()
         self.batches.assign(self.batches + 1)
         return gold
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "schedule": self.schedule,
-            "constant": self.constant,
-            "slope": self.slope,
-            "minimum": self.minimum,
-        }
 
 
 def check_schedule(schedule: str, constant: float, slope: float, minimum: float) -> None:

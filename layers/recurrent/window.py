@@ -6,13 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 
 CENTERS = ("predicted", "monotonic")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class AttentionWindow(keras.layers.Layer):
+class AttentionWindow(ConfigFromArguments, keras.layers.Layer):
     """A window of `2 D + 1` source positions around a centre `p_t`, to which a decoder attends in step t.
 
     * "predicted" (local-p): `p_t = S sigmoid(v_p^T tanh(W_p h_t))`, with S the number of source tokens and `h_t` the
@@ -100,6 +101,3 @@ class AttentionWindow(keras.layers.Layer):
 
     def compute_mask(self, query: Any, previous_mask: Any) -> Any:
         return None
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "radius": self.radius, "center": self.center}

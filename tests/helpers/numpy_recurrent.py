@@ -68,7 +68,7 @@ def encode(encoder, xs):
 
 def attend(decoder, query, memory, t):
     """Context and weights of step t (from 1)."""
-    attention, name = decoder.attention, decoder.options["score"]
+    attention, name = decoder.attention, decoder.score
     if name == "additive":
         hidden = np.tanh(dense(attention.query_projection, query) + dense(attention.key_projection, memory))
         scores = dense(attention.score_projection, hidden)[:, 0]
@@ -122,7 +122,7 @@ def decode(decoder, embedded, memory, encoder_states):
             joined = [dense(bridge, x) for bridge, x in zip(decoder.bridges[index], joined, strict=True)]
             joined[0] = np.tanh(joined[0])
         states.append(joined)
-    attends = decoder.options["attention"]
+    attends = decoder.attends
     fed = np.zeros(decoder.output_dim)
     outputs, all_weights = [], []
     for t, y in enumerate(embedded, 1):

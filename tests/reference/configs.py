@@ -24,7 +24,8 @@ from layers.recurrent.readout import RecurrentReadout
 from layers.recurrent.window import AttentionWindow
 from zoo.counts import CountedMean, LossMean
 from zoo.generation import beam, constraints, contrastive, filters, penalties, samplers
-from zoo.tasks import heads, projection
+from zoo.tasks import heads
+from zoo.tasks.text_embedder import Projection
 from zoo.training import (
     distillation,
     embedding_losses,
@@ -130,7 +131,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "MultiHeadAttention of latents": lambda: layers.MultiHeadAttention(
         2, 6, latents=Latents(8, 2, name="latents"), use_bias=False, name="attention"
     ),
-    "Projection": lambda: projection.Projection(3, "tanh", False, name="a"),
+    "Projection": lambda: Projection(3, "tanh", False, name="a"),
     "RMSNorm": lambda: layers.RMSNorm(1e-5, True, True, 2, name="a", dtype="bfloat16"),
     "RecurrentDecoder": lambda: layers.RecurrentDecoder(
         4,

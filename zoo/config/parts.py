@@ -5,8 +5,8 @@ from typing import Any
 
 import keras
 
+from layers.constructor_arguments import constructor_arguments
 from layers.norm_makers import norm_class
-from layers.parts import constructor_options
 from layers.router import check_groups
 from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types, shorten
 
@@ -93,7 +93,7 @@ class AttentionConfig:
         scope = self.query_key_norm_scope
         require(scope in scopes, "attention.query_key_norm_scope", scope, f"one of {scopes}")
         require(
-            scope != "per_head" or "weight_axes" in constructor_options(norm_class(self.query_key_norm)),
+            scope != "per_head" or "weight_axes" in constructor_arguments(norm_class(self.query_key_norm)),
             "attention.query_key_norm_scope",
             scope,
             f"'head' or 'width' with attention.query_key_norm={self.query_key_norm!r}: 'layer' and 'rms' have weights "
@@ -199,7 +199,12 @@ class NormConfig:
             self.shared,
             f"True with norm.placement={self.placement!r}: it is an option of 'parallel'",
         )
-        names = constructor_options(norm_class(self.kind)).keys() - {"epsilon", "unit_offset", "center", "weight_axes"}
+        names = constructor_arguments(norm_class(self.kind)).keys() - {
+            "epsilon",
+            "unit_offset",
+            "center",
+            "weight_axes",
+        }
         for name, value in (self.options or {}).items():
             allowed = f"left out with norm.kind={self.kind!r}, which has the options {sorted(names)}"
             require(name in names, f"norm.options[{shorten(name)}]", value, allowed)

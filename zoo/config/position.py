@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 from typing import Any
 
-from layers.parts import constructor_options
+from layers.constructor_arguments import constructor_arguments
 from layers.positions import position_class, position_kinds
 from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types, shorten
 
@@ -116,7 +116,7 @@ class PositionConfig:
             values["base"] = self.local_base
         if has_window and not self.local_scaling:
             values["scaling"] = None
-        parameters = constructor_options(position_class(self.kind))
+        parameters = constructor_arguments(position_class(self.kind))
         chosen = {
             field.name: values[field.name]
             for field in dataclasses.fields(self)
@@ -145,7 +145,7 @@ def _kinds() -> tuple[str, ...]:
 
 
 def _options(kind: str) -> frozenset[str]:
-    return frozenset() if kind == "none" else frozenset(constructor_options(position_class(kind)))
+    return frozenset() if kind == "none" else frozenset(constructor_arguments(position_class(kind)))
 
 
 def _kinds_with(option: str) -> tuple[str, ...]:

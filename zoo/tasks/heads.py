@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from layers.activations import get_activation
+from layers.constructor_arguments import ConfigFromArguments
 from layers.dropout import Dropout
 from layers.initializers import separate
 from layers.norms import LayerNorm
@@ -56,7 +57,7 @@ def classification_head(
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class ClassificationHead(keras.layers.Layer):
+class ClassificationHead(ConfigFromArguments, keras.layers.Layer):
     """From a vector to logits: an optional inner layer, then a linear map.
 
     BERT's head on its pooler is `ClassificationHead(n)`, RoBERTa's `ClassificationHead(n, "tanh")`, DistilBERT's
@@ -174,23 +175,9 @@ class ClassificationHead(keras.layers.Layer):
             "head_dropout": self.dropout,
         }
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "num_outputs": self.num_outputs,
-            "hidden_activation": self.hidden_activation,
-            "inner_bias": self.inner_bias,
-            "inner_norm": self.inner_norm,
-            "norm_epsilon": self.norm_epsilon,
-            "projection_bias": self.projection_bias,
-            "dropout": self.dropout,
-            "dropout_before": self.dropout_before,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class MaskedLMHead(keras.layers.Layer):
+class MaskedLMHead(ConfigFromArguments, keras.layers.Layer):
     """Head of a masked language model, between the hidden states and the tied projection to the vocabulary.
 
     `norm(activation(dense(x)))`, and the bias that is added to the logits. This is the head of BERT, RoBERTa and
@@ -255,14 +242,3 @@ class MaskedLMHead(keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return (*inputs_shape[:-1], self.dim)
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "dim": self.dim,
-            "vocabulary_size": self.vocabulary_size,
-            "activation": self.activation,
-            "use_bias": self.use_bias,
-            "norm_epsilon": self.norm_epsilon,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }

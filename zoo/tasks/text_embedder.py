@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from layers.activations import ACTIVATIONS, get_activation
+from layers.constructor_arguments import ConfigFromArguments
 from layers.initializers import separate
 from zoo.backbones.backbone import Backbone
 from zoo.config.checks import require
@@ -57,7 +58,7 @@ class ProjectionOptions:
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class Projection(keras.layers.Dense):
+class Projection(ConfigFromArguments, keras.layers.Dense):
     """A linear map with an activation by its name.
 
     Args:
@@ -76,15 +77,14 @@ class Projection(keras.layers.Dense):
     (2, 3)
     """
 
+    argument_attributes = {"activation": "options.activation"}
+
     def __init__(self, units: int, activation: str = "identity", use_bias: bool = True, **kwargs: Any) -> None:
         super().__init__(units, activation=None, use_bias=use_bias, **kwargs)
         self.options = ProjectionOptions(units, activation, bool(use_bias))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         return get_activation(self.options.activation)(super().call(inputs, training=training))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "activation": self.options.activation}
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

@@ -58,9 +58,6 @@ class SoftTargets(CountedLoss):
         )
         return self.temperature**2 * ops.sum(ops.exp(teacher) * (teacher - student), axis=-1)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "temperature": self.temperature, "dtype": self.dtype}
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class HiddenCosine(CountedLoss):
@@ -93,9 +90,6 @@ class HiddenCosine(CountedLoss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         teacher, student = unit_vectors(ops.stop_gradient(y_true)), unit_vectors(y_pred)
         return 1.0 - ops.sum(teacher * student, axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "dtype": self.dtype}
 
 
 def _no_gradients() -> contextlib.AbstractContextManager[Any]:

@@ -82,9 +82,6 @@ class InBatchNegatives(EmbeddingLoss):
             losses = (losses + ops.logsumexp(back, axis=-1) - own) / 2
         return losses
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "scale": self.scale, "symmetric": self.symmetric}
-
 
 def _hidden(texts: Any, partners: Any, candidates: Any) -> Any:
     """Which candidates are no negatives of a text, `(batch, candidates)`: itself and all its partners.
@@ -153,9 +150,6 @@ class TripletLoss(EmbeddingLoss):
             far = ops.sqrt(ops.maximum(squares, 1e-12))
         return ops.relu(self.margin + far[:, 0] - far[:, 1])
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "margin": self.margin, "distance": self.distance}
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class MatryoshkaLoss(CountedLoss):
@@ -222,17 +216,3 @@ class MatryoshkaLoss(CountedLoss):
             cut = unit_vectors(cut) if self.normalize else cut
             total = total + weight * self.loss(y_true, cut, sample_weight)
         return total
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "loss": keras.losses.serialize(self.loss),
-            "widths": self.widths,
-            "weights": self.weights,
-            "normalize": self.normalize,
-            "name": self.name,
-            "dtype": self.dtype,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "MatryoshkaLoss":
-        return cls(**{**config, "loss": keras.losses.deserialize(config["loss"])})

@@ -56,6 +56,3 @@ class WeightedBinaryCrossEntropy(CountedLoss):
             )
         missed = ops.softplus(-logits) * ops.convert_to_tensor(self.positive_weights, "float32")
         return ops.mean(labels * missed + (1.0 - labels) * ops.softplus(logits), axis=-1)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "positive_weights": self.positive_weights}

@@ -263,6 +263,3 @@ class TokenCrossEntropy(CountedLoss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return smoothed_cross_entropy(y_true, y_pred, self.label_smoothing, self.dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "label_smoothing": self.label_smoothing, "dtype": self.dtype}

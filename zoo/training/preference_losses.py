@@ -66,9 +66,6 @@ class PreferenceLoss(CountedLoss):
         margins = self.margins(y_true, y_pred)
         return (ops.sign(margins) + 1.0) / 2.0
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "beta": self.beta, "dtype": self.dtype}
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class DirectPreference(PreferenceLoss):
@@ -115,9 +112,6 @@ class DirectPreference(PreferenceLoss):
         # -log sigmoid(x) = softplus(-x)
         losses = (1.0 - self.label_smoothing) * ops.softplus(-margins)
         return losses + self.label_smoothing * ops.softplus(margins) if self.label_smoothing else losses
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

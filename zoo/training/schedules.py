@@ -13,6 +13,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
+
 
 def _check_rate(name: str, value: float, allow_zero: bool = False) -> float:
     if not math.isfinite(value) or value < 0 or (value == 0 and not allow_zero):
@@ -27,7 +29,7 @@ def _check_steps(name: str, value: int, minimum: int = 0) -> int:
     return value
 
 
-class _WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
+class _WarmupSchedule(ConfigFromArguments, keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up to `peak` in `warmup_steps` updates, then `after_warmup`."""
 
     def __init__(self, peak: float, warmup_steps: int) -> None:
@@ -43,9 +45,6 @@ class _WarmupSchedule(keras.optimizers.schedules.LearningRateSchedule):
         t = ops.cast(step, "float32") + 1.0
         warming_up = self.peak * t / max(self.warmup_steps, 1)
         return ops.where(t <= self.warmup_steps, warming_up, self.after_warmup(t))
-
-    def get_config(self) -> dict[str, Any]:
-        return {"peak": self.peak, "warmup_steps": self.warmup_steps}
 
 
 def _cooled(peak: float, final: float, progress: Any, shape: str) -> Any:
@@ -134,9 +133,6 @@ class WarmupLinear(_WarmupSchedule):
         progress = (t - self.warmup_steps) / (self.total_steps - self.warmup_steps)
         return _cooled(self.peak, self.final, progress, "linear")
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "total_steps": self.total_steps, "final": self.final}
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class WarmupStableDecay(_WarmupSchedule):
@@ -182,18 +178,9 @@ class WarmupStableDecay(_WarmupSchedule):
         progress = (t - self.warmup_steps - self.stable_steps) / self.decay_steps
         return _cooled(self.peak, self.final, progress, self.decay)
 
-    def get_config(self) -> dict[str, Any]:
-        return {
-            **super().get_config(),
-            "stable_steps": self.stable_steps,
-            "decay_steps": self.decay_steps,
-            "final": self.final,
-            "decay": self.decay,
-        }
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class WithWarmup(keras.optimizers.schedules.LearningRateSchedule):
+class WithWarmup(ConfigFromArguments, keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up before another schedule, or before a constant learning rate.
 
     Args:
@@ -224,20 +211,9 @@ class WithWarmup(keras.optimizers.schedules.LearningRateSchedule):
     def _rate(self, step: Any) -> Any:
         return ops.cast(self.schedule(step) if callable(self.schedule) else self.schedule, "float32")
 
-    def get_config(self) -> dict[str, Any]:
-        schedule = keras.saving.serialize_keras_object(self.schedule) if callable(self.schedule) else self.schedule
-        return {"schedule": schedule, "warmup_steps": self.warmup_steps}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "WithWarmup":
-        schedule = config["schedule"]
-        if isinstance(schedule, dict):
-            schedule = keras.saving.deserialize_keras_object(schedule)
-        return cls(schedule, config["warmup_steps"])
-
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
+class PerUpdate(ConfigFromArguments, keras.optimizers.schedules.LearningRateSchedule):
     """A schedule that advances once per update when gradients are accumulated over several batches.
 
     Args:
@@ -264,13 +240,3 @@ class PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
 
     def __call__(self, step: Any) -> Any:
         return self.schedule(ops.floor_divide(ops.cast(step, "int32"), self.gradient_accumulation_steps))
-
-    def get_config(self) -> dict[str, Any]:
-        return {
-            "schedule": keras.saving.serialize_keras_object(self.schedule),
-            "gradient_accumulation_steps": self.gradient_accumulation_steps,
-        }
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "PerUpdate":
-        return cls(**{**config, "schedule": keras.saving.deserialize_keras_object(config["schedule"])})

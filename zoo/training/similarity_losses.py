@@ -116,6 +116,3 @@ class CoSENT(CountedLoss):
         terms = scores[None, :] - scores[:, None] + ops.log(ops.where(weights > 0, weights, 1.0))
         terms = ops.reshape(ops.where(counts, terms, _NEVER), (-1,))
         return ops.logsumexp(ops.concatenate([ops.zeros((1,)), terms]), keepdims=True)
-
-    def get_config(self) -> dict[str, Any]:
-        return {"scale": self.scale, "name": self.name, "dtype": self.dtype}

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.constructor_arguments import ConfigFromArguments
 from zoo.counts import CountedLoss
 
 
@@ -56,7 +57,7 @@ class SpanCrossEntropy(CountedLoss):
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class SpanAccuracy(keras.metrics.MeanMetricWrapper):
+class SpanAccuracy(ConfigFromArguments, keras.metrics.MeanMetricWrapper):
     """Fraction of rows whose first and last token are both predicted correctly.
 
     Args:
@@ -70,9 +71,6 @@ class SpanAccuracy(keras.metrics.MeanMetricWrapper):
     def __init__(self, name: str = "span_accuracy", dtype: str = "float32") -> None:
         super().__init__(_are_right, name=name, dtype=dtype)
         self._direction = "up"
-
-    def get_config(self) -> dict[str, Any]:
-        return {"name": self.name, "dtype": self.dtype}
 
 
 def _are_right(y_true: Any, y_pred: Any) -> Any:

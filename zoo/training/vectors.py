@@ -57,6 +57,3 @@ class EmbeddingLoss(CountedLoss):
 
     def __init__(self, reduction: str | None, name: str, dtype: str) -> None:
         super().__init__(name=name, reduction=reduction, dtype=dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "dtype": self.dtype}
