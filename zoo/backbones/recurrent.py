@@ -17,6 +17,7 @@ from layers.roles import OUTPUT_VOCABULARY, Role
 from zoo.backbones.backbone import Backbone, require_right_padding
 from zoo.backbones.output_map import OutputMap
 from zoo.config import RecurrentConfig
+from zoo.config.checks import arguments_of
 from zoo.distribution.layouts import laid_out
 from zoo.generation.random import draw
 
@@ -79,37 +80,12 @@ class RecurrentSeq2Seq(Backbone):
             )
         self.source_dropout = Dropout(config.dropout, name="source_dropout", **options)
         self.readout_dropout = Dropout(config.dropout, name="readout_dropout", **options)
+        layers = {"units": config.encoder_dim or config.hidden_dim, "backwards": config.reverse_source}
         self.encoder = RecurrentEncoder(
-            config.encoder_dim or config.hidden_dim,
-            config.num_layers,
-            config.cell,
-            config.reset_after,
-            bidirectional=config.bidirectional,
-            backwards=config.reverse_source,
-            dropout=config.dropout,
-            return_states=True,
-            name="encoder",
-            **options,
+            **arguments_of(RecurrentEncoder, config) | layers, return_states=True, name="encoder", **options
         )
-        self.decoder = RecurrentDecoder(
-            config.hidden_dim,
-            config.num_decoder_layers or config.num_layers,
-            config.cell,
-            config.reset_after,
-            attention=config.attention,
-            score=config.score,
-            score_units=config.score_units,
-            window=config.window,
-            window_center=config.window_center,
-            input_feeding=config.input_feeding,
-            context_input=config.context_input,
-            bridge=config.bridge,
-            readout=config.readout,
-            readout_dim=config.readout_dim,
-            dropout=config.dropout,
-            name="decoder",
-            **options,
-        )
+        layers = {"units": config.hidden_dim, "num_layers": config.num_decoder_layers or config.num_layers}
+        self.decoder = RecurrentDecoder(**arguments_of(RecurrentDecoder, config) | layers, name="decoder", **options)
         self.output_projection = None
         if not config.tie_output:
             self.output_projection = Dense(config.vocabulary_size, name="output_projection", **options)

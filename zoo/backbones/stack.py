@@ -20,6 +20,7 @@ from zoo.backbones.left_aligned import LeftAligned
 from zoo.backbones.lengths import positions_of_packed, text_lengths
 from zoo.backbones.traced_once import TracedOnce
 from zoo.config import PositionConfig, TransformerConfig
+from zoo.config.checks import arguments_of
 from zoo.config.transformer import InitialGains
 
 
@@ -176,28 +177,26 @@ class TransformerStack(keras.layers.Layer):
             )
 
         def make_attention(name: str, **options: Any) -> MultiHeadAttention:
+            arguments = {
+                **arguments_of(MultiHeadAttention, attention),
+                "head_dim": config.head_dim,
+                "use_bias": [part for part in PROJECTIONS if attention.has_bias(part)],
+                "scale": scale,
+                "weighting": self._weighting(),
+                "window": None,
+                **options,
+            }
             return MultiHeadAttention(
-                attention.num_heads,
-                config.head_dim,
-                num_key_value_heads=attention.num_key_value_heads,
-                value_head_dim=attention.value_head_dim,
-                use_bias=[part for part in PROJECTIONS if attention.has_bias(part)],
-                scale=scale,
-                logit_soft_cap=attention.logit_soft_cap,
                 query_norm=self._query_key_norm("query_norm"),
                 key_norm=self._query_key_norm("key_norm"),
                 norm_scope="width" if attention.query_key_norm_scope == "width" else "head",
-                weighting=self._weighting(),
-                sinks=attention.sinks,
-                output_gate=attention.output_gate,
-                dropout=attention.dropout,
                 kernel_initializer=self._initializer(),
                 value_initializer=self._initializer(gain=gains.value),
                 output_initializer=self._initializer(gain=gains.output),
                 bias_initializer=config.bias_initializer,
                 name=name,
                 dtype=self.dtype_policy,
-                **options,
+                **arguments,
             )
 
         window = attention.window if attention.has_window(index) else None
@@ -228,38 +227,17 @@ class TransformerStack(keras.layers.Layer):
 
     def _make_feed_forward(self, index: int, gains: InitialGains) -> keras.layers.Layer:
         config = self.config.feed_forward
-        options = {
-            "activation": config.activation,
-            "gated": config.gated,
-            "use_bias": config.use_bias,
-            "gate_limit": config.gate_limit,
-            "up_offset": config.up_offset,
-            "dropout": config.dropout,
-            "kernel_initializer": self._initializer(gain=gains.feed_forward),
-            "output_initializer": self._initializer(gain=gains.output),
-            "bias_initializer": self.config.bias_initializer,
-            "name": "feed_forward",
-            "dtype": self.dtype_policy,
-        }
-        if not config.has_experts(index):
-            return FeedForward(config.dense_intermediate_dim or config.intermediate_dim, **options)
-        return MixtureOfExperts(
-            config.num_experts,
-            config.intermediate_dim,
-            experts_per_token=config.experts_per_token,
-            normalize_weights=config.normalize_weights,
-            capacity_factor=config.capacity_factor,
-            load_balance_weight=config.load_balance_weight,
-            scoring=config.scoring,
-            bias_update_rate=config.bias_update_rate,
-            weight_scale=config.weight_scale,
-            expert_groups=config.expert_groups,
-            groups_per_token=config.groups_per_token,
-            z_loss_weight=config.z_loss_weight,
-            router_bias=config.router_bias,
-            shared_intermediate_dim=config.shared_intermediate_dim,
-            shared_gate=config.shared_gate,
-            **options,
+        kind = MixtureOfExperts if config.has_experts(index) else FeedForward
+        arguments = arguments_of(kind, config)
+        if kind is FeedForward:
+            arguments["intermediate_dim"] = config.dense_intermediate_dim or config.intermediate_dim
+        return kind(
+            **arguments,
+            kernel_initializer=self._initializer(gain=gains.feed_forward),
+            output_initializer=self._initializer(gain=gains.output),
+            bias_initializer=self.config.bias_initializer,
+            name="feed_forward",
+            dtype=self.dtype_policy,
         )
 
     def build(self, inputs_shape: tuple[int | None, ...]) -> None:

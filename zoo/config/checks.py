@@ -1,10 +1,12 @@
-"""Checks of configurations, and how they come out of plain dictionaries."""
+"""Checks of configurations, how they come out of plain dictionaries, and what of them layers take."""
 
 import dataclasses
 import difflib
 import types
 import typing
 from typing import Any
+
+from layers.constructor_arguments import constructor_arguments
 
 
 def shorten(value: Any) -> str:
@@ -69,6 +71,22 @@ def require_types(config: Any, prefix: str = "") -> None:
         value, hint = getattr(config, name), hints[name]
         kind = hint.__name__ if isinstance(hint, type) else hint
         require(is_of_type(value, hint), prefix + name, value, f"of type {kind}")
+
+
+def arguments_of(layer: type, config: Any) -> dict[str, Any]:
+    """Returns the fields of a configuration that are arguments of a layer, with their values.
+
+    Args:
+        layer: The class of the layer.
+        config: The configuration, a dataclass.
+
+    Example:
+
+    >>> arguments_of(Latents, AttentionConfig(use_bias=False))
+    {'use_bias': False}
+    """
+    names = constructor_arguments(layer)
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config) if field.name in names}
 
 
 def require_pattern(argument: str, pattern: tuple[bool, ...] | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from layers.constructor_arguments import constructor_arguments
+from layers.feed_forward import FeedForward
 from layers.norm_makers import norm_class
 from layers.router import check_groups
 from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types, shorten
@@ -252,26 +253,6 @@ def _require_norm(argument: str, kind: str) -> None:
         require(False, argument, kind, kinds)
 
 
-# The options of the feed-forward part that only experts have.
-EXPERT_OPTIONS = (
-    "experts_per_token",
-    "normalize_weights",
-    "capacity_factor",
-    "load_balance_weight",
-    "scoring",
-    "bias_update_rate",
-    "weight_scale",
-    "expert_groups",
-    "groups_per_token",
-    "z_loss_weight",
-    "router_bias",
-    "shared_intermediate_dim",
-    "shared_gate",
-    "expert_layers",
-    "dense_intermediate_dim",
-)
-
-
 @dataclasses.dataclass(frozen=True)
 class FeedForwardConfig:
     """The position-wise feed-forward network, or a mixture of experts.
@@ -335,8 +316,9 @@ class FeedForwardConfig:
             require(1 <= chosen <= self.num_experts, "feed_forward.experts_per_token", chosen, allowed)
             self._require_other_networks()
             return
+        of_network = constructor_arguments(FeedForward)
         for field in dataclasses.fields(self):
-            if field.name in EXPERT_OPTIONS:
+            if field.name not in of_network:
                 value = getattr(self, field.name)
                 allowed = f"{field.default!r} without feed_forward.num_experts"
                 require(value == field.default, f"feed_forward.{field.name}", value, allowed)
