@@ -59,6 +59,32 @@ def require_positive(config: Any, prefix: str, *names: str) -> None:
         require(value is None or value > 0, prefix + name, value, "above 0")
 
 
+def require_rates(config: Any, prefix: str, *names: str) -> None:
+    """Raises a ValueError where a field is a rate out of [0, 1). The arguments are those of `require_positive`."""
+    for name in names:
+        value = getattr(config, name)
+        require(0 <= value < 1, prefix + name, value, "in [0, 1)")
+
+
+def require_in_use(config: Any, prefix: str, *rules: tuple[str, Any, str]) -> None:
+    """Raises a ValueError where a field that would have no effect differs from its default.
+
+    Args:
+        config: A configuration.
+        prefix: What stands before the names in the error.
+        *rules: For each field its name, whether it has an effect, and where it has none, in words.
+
+    Example:
+
+    >>> require_in_use(NormConfig(shared=False), "norm.", ("shared", False, "with norm.placement='post'"))
+    ChoiceError: norm.shared must be True with norm.placement='post', got False.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for name, is_used, where in rules:
+        value, default = getattr(config, name), defaults[name]
+        require(is_used or value == default, prefix + name, value, f"{default!r} {where}")
+
+
 def require_types(config: Any, prefix: str = "") -> None:
     """Raises a ValueError where a field has another type than its annotation says.
 

@@ -9,7 +9,16 @@ from layers.constructor_arguments import constructor_arguments
 from layers.feed_forward import FeedForward
 from layers.norm_makers import norm_class
 from layers.router import check_groups
-from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types, shorten
+from zoo.config.checks import (
+    in_pattern,
+    require,
+    require_in_use,
+    require_pattern,
+    require_positive,
+    require_rates,
+    require_types,
+    shorten,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,29 +109,21 @@ class AttentionConfig:
             f"'head' or 'width' with attention.query_key_norm={self.query_key_norm!r}: 'layer' and 'rms' have weights "
             "for each head",
         )
-        require(0 <= self.dropout < 1, "attention.dropout", self.dropout, "in [0, 1)")
+        require_rates(self, "attention.", "dropout")
         require(
             all(side is None or side >= 0 for side in self.window or ()),
             "attention.window",
             self.window,
             "a pair of numbers of positions of at least 0, or None for no limit",
         )
-        require(
-            self.window_layers is None or self.window is not None,
-            "attention.window_layers",
-            self.window_layers,
-            "None where there is no window",
-        )
+        require_in_use(self, "attention.", ("window_layers", self.window is not None, "where there is no window"))
         require_pattern("attention.window_layers", self.window_layers)
 
     def _require_latents(self) -> None:
         heads, size = (None, self.num_heads), self.shared_key_dim
         if self.latent_dim is None:
-            for name in ("shared_key_dim", "query_latent_dim"):
-                require(
-                    getattr(self, name) is None, f"attention.{name}", getattr(self, name), "None without latent_dim"
-                )
-            return
+            rules = [(name, False, "without latent_dim") for name in ("shared_key_dim", "query_latent_dim")]
+            return require_in_use(self, "attention.", *rules)
         require(size is not None, "attention.shared_key_dim", size, "given with latent_dim")
         allowed = f"a number above shared_key_dim={size} with latent_dim"
         require(self.head_dim is not None and self.head_dim > size, "attention.head_dim", self.head_dim, allowed)
@@ -176,30 +177,15 @@ class NormConfig:
         _require_norm("norm.kind", self.kind)
         placements = ("post", "pre", "sandwich", "res_post", "parallel")
         require(self.placement in placements, "norm.placement", self.placement, f"one of {placements}")
-        require(
-            self.kind == "rms" or not self.unit_offset,
-            "norm.unit_offset",
-            self.unit_offset,
-            f"False with norm.kind={self.kind!r}: only 'rms' has it",
-        )
-        require(
-            self.kind == "layer" or self.use_bias,
-            "norm.use_bias",
-            self.use_bias,
-            f"True with norm.kind={self.kind!r}: it is an option of 'layer'",
-        )
-        require(
-            self.placement == "pre" or self.first_attention,
-            "norm.first_attention",
-            self.first_attention,
-            f"True with norm.placement={self.placement!r}: it is an option of 'pre'",
-        )
-        require(
-            self.placement == "parallel" or self.shared,
-            "norm.shared",
-            self.shared,
-            f"True with norm.placement={self.placement!r}: it is an option of 'parallel'",
-        )
+        for choice, name, option_of in (
+            ("kind", "unit_offset", "rms"),
+            ("kind", "use_bias", "layer"),
+            ("placement", "first_attention", "pre"),
+            ("placement", "shared", "parallel"),
+        ):
+            chosen = getattr(self, choice)
+            where = f"with norm.{choice}={chosen!r}: it is an option of {option_of!r}"
+            require_in_use(self, "norm.", (name, chosen == option_of, where))
         names = constructor_arguments(norm_class(self.kind)).keys() - {
             "epsilon",
             "unit_offset",
@@ -302,11 +288,10 @@ class FeedForwardConfig:
         require_types(self, "feed_forward.")
         require_positive(self, "feed_forward.", "intermediate_dim", "num_experts", "capacity_factor", "gate_limit")
         require_positive(self, "feed_forward.", "shared_intermediate_dim", "dense_intermediate_dim")
-        require(0 <= self.dropout < 1, "feed_forward.dropout", self.dropout, "in [0, 1)")
         require_positive(self, "feed_forward.", "weight_scale")
-        for name, default in (("gate_limit", None), ("up_offset", 0.0)):
-            value, allowed = getattr(self, name), f"{default!r} without feed_forward.gated"
-            require(self.gated or value == default, f"feed_forward.{name}", value, allowed)
+        require_rates(self, "feed_forward.", "dropout")
+        rules = [(name, self.gated, "without feed_forward.gated") for name in ("gate_limit", "up_offset")]
+        require_in_use(self, "feed_forward.", *rules)
         for name in ("load_balance_weight", "bias_update_rate", "z_loss_weight"):
             require((getattr(self, name) or 0) >= 0, f"feed_forward.{name}", getattr(self, name), "at least 0")
         scorings = ("softmax", "sigmoid")
@@ -317,11 +302,9 @@ class FeedForwardConfig:
             self._require_other_networks()
             return
         of_network = constructor_arguments(FeedForward)
-        for field in dataclasses.fields(self):
-            if field.name not in of_network:
-                value = getattr(self, field.name)
-                allowed = f"{field.default!r} without feed_forward.num_experts"
-                require(value == field.default, f"feed_forward.{field.name}", value, allowed)
+        of_experts = [field.name for field in dataclasses.fields(self) if field.name not in of_network]
+        rules = [(name, False, "without feed_forward.num_experts") for name in of_experts]
+        require_in_use(self, "feed_forward.", *rules)
 
     def _require_other_networks(self) -> None:
         try:
@@ -329,17 +312,12 @@ class FeedForwardConfig:
         except ValueError as error:
             raise ValueError(f"feed_forward.{error}") from error
         require_pattern("feed_forward.expert_layers", self.expert_layers)
-        require(
-            self.shared_intermediate_dim is not None or not self.shared_gate,
-            "feed_forward.shared_gate",
-            self.shared_gate,
-            "False without feed_forward.shared_intermediate_dim",
-        )
-        require(
-            self.expert_layers is not None or self.dense_intermediate_dim is None,
-            "feed_forward.dense_intermediate_dim",
-            self.dense_intermediate_dim,
-            "None without feed_forward.expert_layers",
+        has_shared, is_pattern = self.shared_intermediate_dim is not None, self.expert_layers is not None
+        require_in_use(
+            self,
+            "feed_forward.",
+            ("shared_gate", has_shared, "without feed_forward.shared_intermediate_dim"),
+            ("dense_intermediate_dim", is_pattern, "without feed_forward.expert_layers"),
         )
 
     def has_experts(self, index: int) -> bool:
@@ -382,15 +360,10 @@ class EmbeddingConfig:
     def __post_init__(self) -> None:
         require_types(self, "embedding.")
         require_positive(self, "embedding.", "factor_dim", "output_scale", "logit_soft_cap")
-        for name in ("factor_bias", "factor_after_norm", "factor_output"):
-            given, allowed = getattr(self, name), "False without embedding.factor_dim"
-            require(self.factor_dim is not None or not given, f"embedding.{name}", given, allowed)
-        require(
-            self.scale is False or not self.factor_after_norm,
-            "embedding.scale",
-            self.scale,
-            "False with embedding.factor_after_norm",
-        )
+        where, has_factors = "without embedding.factor_dim", self.factor_dim is not None
+        rules = [(name, has_factors, where) for name in ("factor_bias", "factor_after_norm", "factor_output")]
+        where = "with embedding.factor_after_norm"
+        require_in_use(self, "embedding.", *rules, ("scale", not self.factor_after_norm, where))
         is_positive = isinstance(self.scale, bool) or self.scale > 0
         require(is_positive, "embedding.scale", self.scale, "True, False or a number above 0")
         require(self.num_segments >= 0, "embedding.num_segments", self.num_segments, "at least 0")

@@ -6,7 +6,15 @@ from typing import Any
 
 from layers.constructor_arguments import constructor_arguments
 from layers.positions import position_class, position_kinds
-from zoo.config.checks import in_pattern, require, require_pattern, require_positive, require_types, shorten
+from zoo.config.checks import (
+    in_pattern,
+    require,
+    require_in_use,
+    require_pattern,
+    require_positive,
+    require_types,
+    shorten,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,22 +68,11 @@ class PositionConfig:
         require_positive(self, "position.", "base", "local_base", "rotary_dim", "num_buckets", "max_distance")
         require(self.offset >= 0, "position.offset", self.offset, "at least 0")
         require_pattern("position.layers", self.layers)
-        require(
-            self.local_scaling or self.scaling is not None,
-            "position.local_scaling",
-            self.local_scaling,
-            "True without position.scaling",
-        )
-        for field in dataclasses.fields(self):
-            if field.name in ("kind", "options"):
-                continue
-            kinds, value = _kinds_with(field.name), getattr(self, field.name)
-            require(
-                self.kind in kinds or value == field.default,
-                f"position.{field.name}",
-                value,
-                f"{field.default!r} with position.kind={self.kind!r}: it is an option of {kinds}",
-            )
+        require_in_use(self, "position.", ("local_scaling", self.scaling is not None, "without position.scaling"))
+        for name in (field.name for field in dataclasses.fields(self) if field.name not in ("kind", "options")):
+            kinds = _kinds_with(name)
+            where = f"with position.kind={self.kind!r}: it is an option of {kinds}"
+            require_in_use(self, "position.", (name, self.kind in kinds, where))
         names = _options(self.kind) - {field.name for field in dataclasses.fields(self)}
         for name, value in (self.options or {}).items():
             allowed = f"left out with position.kind={self.kind!r}, which has the options {sorted(names)}"

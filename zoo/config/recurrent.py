@@ -8,7 +8,7 @@ from layers.recurrent.layer import NETWORKS
 from layers.recurrent.readout import READOUTS
 from layers.recurrent.sampling import check_schedule
 from layers.recurrent.window import CENTERS
-from zoo.config.checks import require, require_positive, require_types
+from zoo.config.checks import require, require_in_use, require_positive, require_rates, require_types
 from zoo.config.model import ModelConfig
 
 SCORES = ("additive", "dot", "scaled_dot", "bilinear")
@@ -119,7 +119,7 @@ class RecurrentConfig(ModelConfig):
             *("vocabulary_size", "embedding_dim", "hidden_dim", "num_layers", "num_decoder_layers", "max_length"),
             *("encoder_dim", "score_units", "window", "readout_dim"),
         )
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
+        require_rates(self, "", "dropout")
         self._require_parts_that_fit()
         self._require_options_in_use()
         self._require_schedule()
@@ -155,7 +155,9 @@ class RecurrentConfig(ModelConfig):
     def _require_options_in_use(self) -> None:
         """A choice that would have no effect must be left at its default."""
         no_attention = "with attention='none'"
-        for name, in_use, where in (
+        require_in_use(
+            self,
+            "",
             ("reset_after", self.cell == "gru", f"with cell={self.cell!r}"),
             ("reverse_source", not self.bidirectional, "with bidirectional=True"),
             ("score", self.attention != "none", no_attention),
@@ -170,9 +172,7 @@ class RecurrentConfig(ModelConfig):
             ("schedule_constant", self.schedule is not None, "without a schedule"),
             ("schedule_slope", self.schedule is not None, "without a schedule"),
             ("schedule_minimum", self.schedule is not None, "without a schedule"),
-        ):
-            default, value = type(self).__dataclass_fields__[name].default, getattr(self, name)
-            require(in_use or value == default, name, value, f"{default!r} {where}")
+        )
         require(
             self.bridge != "context" or self.context_input,
             "bridge",

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import keras
 
-from zoo.config.checks import require, require_positive, require_types
+from zoo.config.checks import require, require_in_use, require_positive, require_rates, require_types
 from zoo.config.model import ModelConfig
 from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
 from zoo.config.position import PositionConfig
@@ -145,18 +145,12 @@ class TransformerConfig(ModelConfig):
             self.bias_initializer,
             "the name of an initializer of Keras, or its configuration",
         )
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "in [0, 1)")
-        require(0 <= self.drop_path < 1, "drop_path", self.drop_path, "in [0, 1)")
-        for name in ("num_decoder_layers", "decoder_num_heads", "decoder_intermediate_dim"):
-            is_right = getattr(self, name) is None or self.architecture == "encoder_decoder"
-            require(is_right, name, getattr(self, name), f"None with architecture={self.architecture!r}")
+        require_rates(self, "", "dropout", "drop_path")
+        has_decoder, where = self.architecture == "encoder_decoder", f"with architecture={self.architecture!r}"
+        of_decoder = ("num_decoder_layers", "decoder_num_heads", "decoder_intermediate_dim")
+        rules = [(name, has_decoder, where) for name in of_decoder]
+        require_in_use(self, "", *rules, ("pooler", self.architecture == "encoder", where))
         self._require_decoder_heads()
-        require(
-            self.architecture == "encoder" or not self.pooler,
-            "pooler",
-            self.pooler,
-            f"False with architecture={self.architecture!r}",
-        )
         require(
             self.attention.head_dim is not None or self.hidden_dim % self.attention.num_heads == 0,
             "attention.num_heads",
@@ -179,9 +173,9 @@ class TransformerConfig(ModelConfig):
             kind, allowed = self.position.kind, "that of an encoding of the embeddings alone with attention_position"
             is_right = self.position.acts_on_embeddings() and not self.position.acts_in_attention()
             require(is_right, "position.kind", kind, allowed)
-        for name, default in (("local_base", None), ("local_scaling", True)):
-            value, allowed = getattr(position, name), f"{default} without attention.window"
-            require(value is default or self.attention.window is not None, f"{prefix}.{name}", value, allowed)
+        where, has_window = "without attention.window", self.attention.window is not None
+        rules = [(name, has_window, where) for name in ("local_base", "local_scaling")]
+        require_in_use(position, f"{prefix}.", *rules)
 
     def _require_decoder_heads(self) -> None:
         heads, groups = self.decoder_num_heads, self.attention.num_key_value_heads
