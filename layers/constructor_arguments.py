@@ -37,7 +37,7 @@ class ConfigFromArguments:
         """Returns the arguments of the constructor, as plain values."""
         names, has_keras_options = _written_arguments(type(self))
         config = super().get_config() if has_keras_options else {}
-        return {**config, **{name: self._stored_argument(name) for name in names}}
+        return {**config, **{name: self.stored_argument(name) for name in names}}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -48,7 +48,15 @@ class ConfigFromArguments:
         """
         return cls(**{name: _loaded(value) for name, value in config.items()})
 
-    def _stored_argument(self, name: str) -> Any:
+    def stored_argument(self, name: str) -> Any:
+        """Returns an argument of the constructor as a plain value.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            TypeError: If the object does not keep it.
+        """
         path = self.argument_attributes.get(name, name)
         try:
             value = operator.attrgetter(path)(self)

@@ -71,9 +71,6 @@ class CausalLMPreprocessor(Preprocessor):
             if start_id is not None and tokenizer.adds_start is not None:
                 self.adds_start_token = tokenizer.adds_start
 
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "add_start_token": self.add_start_token, "loss_on": self.loss_on}
-
     def special_tokens(self) -> dict[str, int | None]:
         """Returns the ids of the tokens that stand around a prompt."""
         start_id = self.require_tokenizer("Text input").start_id

@@ -31,9 +31,6 @@ class EncoderPreprocessor(Preprocessor):
         super().__init__(tokenizer, sequence_length=sequence_length, truncate=truncate)
         self.segments = segments
 
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "segments": self.segments}
-
     def for_backbone(self, config: Any) -> Self:
         has_segments = config.embedding.num_segments > 1
         if self.segments and not has_segments:

@@ -60,15 +60,6 @@ class MaskedLMPreprocessor(EncoderPreprocessor):
         self.mask_rate, self.mask_share, self.random_share = mask_rate, mask_share, random_share
         self.whole_words = bool(whole_words)
 
-    def options(self) -> dict[str, Any]:
-        return {
-            **super().options(),
-            "mask_rate": self.mask_rate,
-            "mask_share": self.mask_share,
-            "random_share": self.random_share,
-            "whole_words": self.whole_words,
-        }
-
     @property
     def mask_token(self) -> str:
         """The string of the mask token in a text."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import keras
 import numpy as np
 
+from layers.constructor_arguments import ConfigFromArguments, constructor_arguments
 from zoo.preprocessing.examples import Examples, RowReader
 from zoo.preprocessing.rows import as_texts, require_count, shorten, string_tensor
 from zoo.preprocessing.token_rows import checked_lengths, checked_weights
@@ -17,7 +18,7 @@ from zoo.storage import find_reader
 EVALUATION_SEED = 1
 
 
-class Preprocessor:
+class Preprocessor(ConfigFromArguments):
     """Base class of preprocessors: strings to token-level batches.
 
     `check_rows` checks the inputs of the user, and `tokens` tokenizes them. `inputs` makes a batch for inference,
@@ -25,7 +26,8 @@ class Preprocessor:
     use TensorFlow operations only, so the same code runs eagerly, in `tf.data` and in a SavedModel.
 
     A subclass defines `tokens`, `token_counts`, `inputs` and `collate`. It defines `check_rows` if its rows are not
-    single texts, and `check_targets` and `targets` if it has targets. It names its further arguments in `options`.
+    single texts, and `check_targets` and `targets` if it has targets. It keeps each argument of its constructor as the
+    attribute of its name, see `layers.ConfigFromArguments`.
 
     Args:
         tokenizer: The tokenizer; None for a task that is only used on token level.
@@ -72,7 +74,8 @@ class Preprocessor:
 
     def options(self) -> dict[str, Any]:
         """Returns the arguments of the constructor other than the tokenizer, as plain values."""
-        return {"sequence_length": self.sequence_length, "truncate": self.truncate}
+        names = (name for name in constructor_arguments(type(self)) if name != "tokenizer")
+        return {name: self.stored_argument(name) for name in names}
 
     def check_rows(self, x: Any, name: str) -> Any:
         """Returns checked inputs as string tensors with one row per example; eager.
@@ -355,19 +358,6 @@ class Preprocessor:
         """Returns the configuration for `from_config`, tokenizer included."""
         tokenizer = None if self.tokenizer is None else keras.saving.serialize_keras_object(self.tokenizer)
         return {"tokenizer": tokenizer, **self.options()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Returns the preprocessor of a configuration.
-
-        Args:
-            config: The result of `get_config`.
-        """
-        config = dict(config)
-        tokenizer = config.pop("tokenizer")
-        if isinstance(tokenizer, dict):
-            tokenizer = keras.saving.deserialize_keras_object(tokenizer)
-        return cls(tokenizer, **config)
 
 
 def _is_symbolic(x: Any) -> bool:

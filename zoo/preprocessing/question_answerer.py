@@ -53,9 +53,6 @@ class QuestionAnswererPreprocessor(EncoderPreprocessor):
         self.stride = require_count(stride, "stride", 0)
         self.pair_separators = require_count(pair_separators, "pair_separators")
 
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "stride": self.stride, "pair_separators": self.pair_separators}
-
     def check_rows(self, x: Any, name: str) -> Any:
         """Returns `(questions, contexts)`, string tensors `(rows,)`."""
         return check_groups(x, name)

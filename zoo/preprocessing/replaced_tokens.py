@@ -37,9 +37,6 @@ class ReplacedTokenDetectorPreprocessor(EncoderPreprocessor):
             raise ValueError(f"replace_rate must be above 0 and below 1, got {replace_rate!r}.")
         self.replace_rate = replace_rate
 
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "replace_rate": self.replace_rate}
-
     def tokens(self, x: Any, unit: str = "characters") -> dict[str, Any]:
         """Returns ragged "ids" of texts, and the "starts" and "ends" of the tokens.
 

@@ -48,9 +48,6 @@ class Seq2SeqLMPreprocessor(Preprocessor):
             self.decoder_start_id = tokenizer.token_to_id(decoder_start_token)
         self.adds_start_token = start_id != self.decoder_start_id and start_id is not None
 
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "decoder_start_token": self.decoder_start_token}
-
     @property
     def added_tokens(self) -> str:  # type: ignore[override]  # a constant in the base class
         return "start and end token" if self.adds_start_token else "end token"

@@ -44,6 +44,8 @@ class TextClassifierPreprocessor(WindowedPreprocessor):
     array([1, 0], dtype=int32)
     """
 
+    argument_attributes = {"labels": "labels.option"}
+
     def __init__(
         self,
         tokenizer: Any = None,
@@ -64,15 +66,6 @@ class TextClassifierPreprocessor(WindowedPreprocessor):
         self.pair_separators = require_count(pair_separators, "pair_separators")
         if self.pairs and self.stride is not None:
             raise ValueError(f"stride must be None with pairs of texts, which have no windows, got {self.stride}.")
-
-    def options(self) -> dict[str, Any]:
-        return {
-            **super().options(),
-            "labels": self.labels.option,
-            "problem": self.problem,
-            "pairs": self.pairs,
-            "pair_separators": self.pair_separators,
-        }
 
     def check_rows(self, x: Any, name: str) -> Any:
         if self.pairs:

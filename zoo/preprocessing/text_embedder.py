@@ -84,15 +84,6 @@ class TextEmbedderPreprocessor(EncoderPreprocessor):
             raise ValueError(f"{what} must be None or one of the prompts {sorted(self.prompts)}, got {name!r}.")
         return name
 
-    def options(self) -> dict[str, Any]:
-        return {
-            **super().options(),
-            "objective": self.objective,
-            "prompts": self.prompts,
-            "default_prompt": self.default_prompt,
-            "training_prompts": self.training_prompts,
-        }
-
     @property
     def has_similarities(self) -> bool:
         """Whether rows for training have a similarity."""

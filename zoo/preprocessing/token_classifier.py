@@ -65,6 +65,8 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
 
     row_rank = 1
 
+    argument_attributes = {"labels": "labels.option"}
+
     def __init__(
         self, tokenizer: Any = None, *, labels: int | Sequence[str], split: str = "punctuation", **options: Any
     ) -> None:
@@ -73,9 +75,6 @@ class TokenClassifierPreprocessor(WindowedPreprocessor):
         if split not in SPLITS:
             raise ValueError(f"split must be one of {SPLITS}, got {split!r}.")
         self.split = split
-
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "labels": self.labels.option, "split": self.split}
 
     @property
     def outside(self) -> int:

@@ -35,9 +35,6 @@ class WindowedPreprocessor(EncoderPreprocessor):
         if stride is not None and self.truncate:
             raise ValueError(f"truncate must be False with a stride, which reads texts of any length, got {stride=}.")
 
-    def options(self) -> dict[str, Any]:
-        return {**super().options(), "stride": self.stride}
-
     # What a subclass defines.
 
     def windows(self, tokens: Any, targets: Any = None, weights: Any = None) -> tuple[Any, Any, Any, Any]:

@@ -20,9 +20,6 @@ class Prefixed(TextClassifierPreprocessor):
         super().__init__(tokenizer, **options)
         self.prefix = prefix
 
-    def options(self):
-        return {**super().options(), "prefix": self.prefix}
-
     def tokens(self, x):
         return super().tokens(tf.strings.join([self.prefix + " ", x]))
 
