@@ -16,6 +16,7 @@ from zoo.backbones.backbone import Backbone, require_right_padding
 from zoo.backbones.output_map import OutputMap
 from zoo.backbones.stack import TransformerStack
 from zoo.config import TransformerConfig
+from zoo.config.checks import arguments_of
 from zoo.distribution.layouts import laid_out
 from zoo.export import Field
 
@@ -78,9 +79,7 @@ class Transformer(Backbone):
         self.token_embedding = TokenEmbedding(
             config.vocabulary_size,
             config.hidden_dim,
-            scale=embedding.scale,
-            factor_dim=embedding.factor_dim,
-            factor_bias=embedding.factor_bias,
+            **arguments_of(TokenEmbedding, embedding),
             kernel_initializer=initializer,
             name="token_embedding",
             **options,
