@@ -1,43 +1,38 @@
 """Activation functions by the names that model configurations use."""
 
-import functools
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
-from layers.fusion import fused, has_keras_forms
+from layers.fusion import graph_forms
 
 
-@fused
 def relu_squared(x: Any) -> Any:
     """Returns `max(x, 0)^2` (So et al. 2021, "Primer", section 4)."""
     return ops.square(ops.relu(x))
 
 
-@fused
 def gelu(x: Any) -> Any:
     """Returns `x * Phi(x)` with the exact normal distribution function (Hendrycks and Gimpel 2016, section 2)."""
-    if keras.backend.backend() != "tensorflow" or has_keras_forms():
+    if keras.backend.backend() != "tensorflow" or graph_forms().keras_forms:
         return ops.gelu(x, approximate=False)
     # TensorFlow's graph optimizer recognises GELU by this order of operations
     return (ops.erf(x * 0.5**0.5) + 1.0) * 0.5 * x
 
 
-@fused
 def gelu_tanh(x: Any) -> Any:
     """Returns the tanh approximation of GELU (Hendrycks and Gimpel 2016, section 2)."""
     return ops.gelu(x, approximate=True)
 
 
-@fused
 def silu(x: Any) -> Any:
     """Returns `x * sigmoid(x)` (Elfwing et al. 2017, equation 2)."""
     return x * ops.sigmoid(x)
 
 
-@fused
 def quick_gelu(x: Any) -> Any:
     """Returns `x * sigmoid(1.702 x)`, an approximation of GELU (Hendrycks and Gimpel 2016, section 2)."""
     return x * ops.sigmoid(1.702 * x)
@@ -61,11 +56,6 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-# Activations that TensorFlow fuses with the matrix product before them. It has a kernel for "gelu_tanh" too, but
-# TensorFlow 2.21 did not recognise its operations in the graph of a model.
-JOINED_WITH_PRODUCTS = ("relu", "gelu", "sigmoid", "tanh")
-
-
 def get_activation(name: str) -> Callable[[Any], Any]:
     """Returns the activation function of a name.
 
@@ -86,6 +76,7 @@ def get_activation(name: str) -> Callable[[Any], Any]:
     return ACTIVATIONS[name]
 
 
+@dataclasses.dataclass(frozen=True)
 class GatedActivation:
     """The product inside a gated network, `activation(gate) * (up + up_offset)`.
 
@@ -107,21 +98,16 @@ class GatedActivation:
         section 2.2, and its published code.
     """
 
-    def __init__(self, activation: str, limit: float | None = None, up_offset: float = 0.0) -> None:
-        if limit is not None and not limit > 0:
-            raise ValueError(f"gate_limit must be above 0 or None, got {limit!r}.")
-        self._product = _gated_product(get_activation(activation), limit, up_offset)
+    activation: str
+    limit: float | None = None
+    up_offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and not self.limit > 0:
+            raise ValueError(f"gate_limit must be above 0 or None, got {self.limit!r}.")
+        get_activation(self.activation)
 
     def __call__(self, gate: Any, up: Any) -> Any:
-        return self._product(gate, up)
-
-
-@functools.cache
-def _gated_product(activation: Callable[[Any], Any], limit: float | None, up_offset: float) -> Callable[..., Any]:
-    @fused
-    def product(gate: Any, up: Any) -> Any:
-        if limit is not None:
-            gate, up = ops.minimum(gate, limit), ops.clip(up, -limit, limit)
-        return activation(gate) * (up if up_offset == 0 else up + up_offset)
-
-    return product
+        if self.limit is not None:
+            gate, up = ops.minimum(gate, self.limit), ops.clip(up, -self.limit, self.limit)
+        return get_activation(self.activation)(gate) * (up if self.up_offset == 0 else up + self.up_offset)

@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 import keras
 
-from layers.activations import JOINED_WITH_PRODUCTS, GatedActivation, get_activation
+from layers.activations import GatedActivation, get_activation
 from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.dropout import Dropout
-from layers.fusion import as_matrix, joins_operations, portable_operations
+from layers.fusion import as_matrix, fused
 from layers.initializers import separate
 from layers.roles import COLUMNS, ROWS, Role
 
@@ -126,16 +126,14 @@ class FeedForward(ConfigFromArguments, keras.layers.Layer):
         self.down.build((*input_shape[:-1], self.intermediate_dim))
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        if self.gated or self.activation not in JOINED_WITH_PRODUCTS or not joins_operations(training):
+        if training:
             return self._network(inputs, training)
-        with portable_operations():
-            return as_matrix(lambda rows: self._network(rows, training), inputs)
+        # at inference the products are fused with what stands between them
+        return as_matrix(lambda rows: self._network(rows, training), inputs)
 
     def _network(self, inputs: Any, training: bool | None) -> Any:
-        if self.gated:
-            hidden = self._activation_function(self.gate(inputs), self.up(inputs))
-        else:
-            hidden = self._activation_function(self.up(inputs))
+        activation = fused(self._activation_function) if training else self._activation_function
+        hidden = activation(self.gate(inputs), self.up(inputs)) if self.gated else activation(self.up(inputs))
         if self.dropout_layer is not None:
             hidden = self.dropout_layer(hidden, training=training)
         return self.down(hidden)  # (..., output_dim)

@@ -13,6 +13,7 @@ from layers.devices import batch_parts
 from layers.dropout import Dropout
 from layers.expert_blocks import assign_in_blocks, assign_within_capacity, combine, gather_blocks
 from layers.feed_forward import FeedForward, require_gate
+from layers.fusion import fused
 from layers.initializers import separate
 from layers.roles import COLUMNS, ROWS, WHOLE, Role
 from layers.router import Router
@@ -298,10 +299,11 @@ class MixtureOfExperts(ConfigFromArguments, keras.layers.Layer):
             return x if bias is None else x + bias
 
         hidden = project(blocks, self.up_kernel, self.up_bias)
+        activation = fused(self._activation_function) if training else self._activation_function
         if self.gated:
-            hidden = self._activation_function(project(blocks, self.gate_kernel, self.gate_bias), hidden)
+            hidden = activation(project(blocks, self.gate_kernel, self.gate_bias), hidden)
         else:
-            hidden = self._activation_function(hidden)
+            hidden = activation(hidden)
         if self.dropout_layer is not None:
             hidden = self.dropout_layer(hidden, training=training)
         return project(hidden, self.down_kernel, self.down_bias)

@@ -16,7 +16,7 @@ import keras
 from layers.capture import is_capturing
 from layers.dense import Dense
 from layers.devices import num_replicas
-from layers.fusion import forms_of_graph
+from layers.fusion import graph_forms
 from layers.keras_internals import is_inferring_shapes, mask_of, stateless_scope, sublayers, uncast_values
 
 # Functions that are kept: of two structures, for the prompt and the step of some lengths.
@@ -55,7 +55,7 @@ class TracedOnce:
         try:
             key = (
                 structure_of(layer),
-                forms_of_graph(),
+                graph_forms(),
                 tuple(None if chosen else leaf for leaf, chosen in zip(leaves, are_tensors, strict=True)),
                 str(keras.tree.map_structure(lambda _: 0, (arguments, options))),
                 tuple((tensor.dtype, tuple(tensor.shape)) for tensor in given),

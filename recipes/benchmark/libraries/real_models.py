@@ -132,11 +132,9 @@ def _replace(name: str, *places: Any, by: Any) -> Callable[[], None]:
 
 
 MECHANISMS: dict[str, Callable[[], None]] = {
-    "chains by XLA": _replace("_may_fuse", layers.fusion, by=lambda tensor: False),
     "products of matrices": _replace(
         "as_matrix", layers.dense, layers.feed_forward, by=lambda function, x: function(x)
     ),
-    "joined networks": _replace("joins_operations", layers.feed_forward, by=lambda training: False),
     "joined layer norm": _replace("layer_norm_is_joined", layers.norms, by=lambda x, training: False),
     "dropout of few bits": _replace("call", layers.dropout.Dropout, by=keras.layers.Dropout.call),
     "Adam by one kernel": _replace("update_by_one_kernel", zoo.tasks.text_model, by=lambda optimizer: None),
