@@ -126,12 +126,14 @@ MODELS: dict[str, Callable[..., Callable[[], Any]]] = {
 def _replace(name: str, *places: Any, by: Any) -> Callable[[], None]:
     def leave_out() -> None:
         for place in places:
+            getattr(place, name)  # or the mechanism has another name now
             setattr(place, name, by)
 
     return leave_out
 
 
 MECHANISMS: dict[str, Callable[[], None]] = {
+    "chains by XLA": _replace("_may_fuse", layers.fusion, by=lambda tensor: False),
     "products of matrices": _replace(
         "as_matrix", layers.dense, layers.feed_forward, by=lambda function, x: function(x)
     ),
