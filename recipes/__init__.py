@@ -10,6 +10,7 @@ LAZY = (
     "layers",
     "pooch",
     "recipes.common.batching",
+    "recipes.common.training.progress",
     "recipes.serving.app",
     "recipes.serving.http_server",
     "recipes.serving.tensorflow_grpc",

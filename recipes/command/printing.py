@@ -10,7 +10,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 # seconds between two attempts
 _PAUSE = 0.01
@@ -134,15 +134,13 @@ def is_quiet() -> bool:
     return isinstance(sys.stdout, _Quiet)
 
 
-def progress() -> Literal["auto", 2]:
-    """Returns what `verbose` of Keras is: a bar that is drawn again and again on a terminal, else a line per epoch.
-
-    Keras's bar has colours, so that there is none where the environment variable `NO_COLOR` is set.
+def has_bars() -> bool:
+    """Returns whether bars are drawn again and again: on a terminal, unless the variable `NO_COLOR` is set.
 
     Reference:
         https://no-color.org
     """
-    return "auto" if sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR") else 2
+    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 # whether characters have been escaped

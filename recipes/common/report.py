@@ -64,7 +64,7 @@ def write_report(run: RunFolder, recipe: str, task: zoo.Task, scores: Sequence[t
     title = f"{type(task).__name__} trained with recipes.{recipe}"
     sections = {
         "Scores": _table(scores),
-        "Curves": _curves(run.path / "metrics.csv"),
+        "Curves": _curves(run.path / "metrics.csv", _unit(run.config)),
         "Samples": _samples(run.path / "samples"),
         "Pictures": _pictures(run.plots),
     }
@@ -124,7 +124,12 @@ def _number(text: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _curves(path: Path) -> str:
+def _unit(config: Any) -> str:
+    """What a row of the metrics is of."""
+    return "epoch" if getattr(config.training, "evaluate_every", None) is None else "round"
+
+
+def _curves(path: Path, unit: str) -> str:
     """A chart for each metric, with its validation in the same one."""
     series = read_metrics(path)
     charts = []
@@ -134,11 +139,11 @@ def _curves(path: Path) -> str:
         drawn = {"training": series[name]} if not name.startswith("val_") else {"validation": series[name]}
         if f"val_{name}" in series:
             drawn["validation"] = series[f"val_{name}"]
-        charts.append(_chart(name, drawn))
+        charts.append(_chart(name, drawn, unit))
     return f'<div class="charts">{"".join(charts)}</div>' if charts else ""
 
 
-def _chart(name: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+def _chart(name: str, series: Mapping[str, Sequence[tuple[float, float]]], unit: str) -> str:
     points = [point for values in series.values() for point in values]
     first, last = min(x for x, _ in points), max(x for x, _ in points)
     low, high = min(y for _, y in points), max(y for _, y in points)
@@ -161,7 +166,7 @@ def _chart(name: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> st
         f'aria-label="{label}"><path class="axis" d="{axis}"/>{"".join(lines)}'
         f'<text x="{_LEFT - 6}" y="{_EDGE + 4}" text-anchor="end">{_shown(high)}</text>'
         f'<text x="{_LEFT - 6}" y="{_HEIGHT - _EDGE + 4}" text-anchor="end">{_shown(low)}</text>'
-        f'<text x="{_WIDTH - _EDGE}" y="{_HEIGHT - 6}" text-anchor="end">epoch {last:.0f}</text></svg>'
+        f'<text x="{_WIDTH - _EDGE}" y="{_HEIGHT - 6}" text-anchor="end">{unit} {last:.0f}</text></svg>'
         f'<p class="hint">{html.escape("; ".join(said)).replace("validation", "validation (dashed)")}</p></figure>'
     )
 

@@ -350,8 +350,10 @@ class RunFolder:
                 "resume that run, or name another folder:\n" + "\n".join(lines)
             )
         epochs, batches = trained(self.path) or (0, 0)
-        wanted = getattr(getattr(config, "training", None), "epochs", math.inf)
-        if wanted < epochs + (batches > 0):
+        training = getattr(config, "training", None)
+        wanted = getattr(training, "epochs", math.inf)
+        # rounds are not epochs
+        if getattr(training, "evaluate_every", None) is None and wanted < epochs + (batches > 0):
             raise RunFolderError(
                 f"training.epochs must be at least {epochs + (batches > 0)}, as many as have been begun in "
                 f"{str(self.path)!r}, got {wanted}; name another folder for a shorter run"

@@ -130,7 +130,8 @@ class Run:
 
     def steps_done(self) -> int:
         """Returns the epochs that it has been trained."""
-        return len(self.curves())
+        # an epoch may have several validations
+        return min(len(self.curves()), self.steps)
 
     def command(self) -> list[str]:
         """Returns the command, which reads the config from a file that is written now."""

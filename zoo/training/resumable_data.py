@@ -45,6 +45,7 @@ class ResumableBatches:
         import tensorflow as tf
 
         self.number_of_batches = number_of_batches
+        self._of_epoch, self._skips = batches_of_epoch, skips
         # variables, because the graph of a dataset is made once and reads them at the start of every iteration
         with tf.device("CPU:0"):
             self._epoch = tf.Variable(0, dtype=tf.int64, trainable=False)
@@ -53,8 +54,7 @@ class ResumableBatches:
         # nothing below depends on tensors by Python's own words, and to convert it would take most of the time
         @tf.autograph.experimental.do_not_convert
         def one_epoch(_: Any) -> Any:
-            epoch, skip_batches = self._epoch.read_value(), self._skip_batches.read_value()
-            return batches_of_epoch(epoch, skip_batches) if skips else batches_of_epoch(epoch).skip(skip_batches)
+            return self.batches_of(self._epoch.read_value(), self._skip_batches.read_value())
 
         dataset = tf.data.Dataset.from_tensors(0).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
         # Keras stops an epoch after `cardinality` batches and, where that is unknown, after as many as its first epoch
@@ -63,6 +63,17 @@ class ResumableBatches:
         cardinality = tf.constant(number_of_batches, tf.int64)
         dataset.cardinality = lambda: cardinality
         self.dataset = dataset
+
+    def batches_of(self, epoch: Any, skip_batches: Any) -> Any:
+        """Returns the dataset of the batches of an epoch; a graph function.
+
+        Args:
+            epoch: Number of the epoch, an int64 scalar.
+            skip_batches: Number of batches to skip, an int64 scalar.
+        """
+        if self._skips:
+            return self._of_epoch(epoch, skip_batches)
+        return self._of_epoch(epoch).skip(skip_batches)
 
     def start_epoch(self, epoch: int, skip_batches: int = 0) -> None:
         """Sets the epoch and the batch with which the next iteration over `dataset` begins.

@@ -5,6 +5,7 @@ from recipes.common.batching.example_batches import ExampleBatches
 from recipes.common.batching.packed_conversations import PackedConversations
 from recipes.common.batching.packed_documents import PackedDocuments
 from recipes.common.batching.pair_batches import PairBatches
+from recipes.common.batching.rounds import Rounds
 from recipes.common.batching.token_windows import TokenWindows
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "PackedConversations",
     "PackedDocuments",
     "PairBatches",
+    "Rounds",
     "TokenWindows",
 ]

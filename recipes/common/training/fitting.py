@@ -15,12 +15,13 @@ import keras
 import pooch
 
 import zoo
-from recipes.command.printing import progress
+from recipes.common import batching
 from recipes.common.config import setting
 from recipes.common.data.data_config import check_data
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of, shown
 from recipes.common.output_file import check_place
 from recipes.common.run_folder import RunFolder
+from recipes.common.training import progress
 from recipes.common.training.callbacks import check_callbacks, make_callbacks
 from recipes.common.training.models import check_model
 from recipes.common.training.optimizers import (
@@ -34,6 +35,9 @@ from recipes.common.training.optimizers import (
     new_optimizer,
 )
 from recipes.common.training.precision import describe_step
+
+# metrics of which less is better, by their names
+_SMALLER_IS_BETTER = re.compile("loss|nll|error|perplexity|distance")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +83,20 @@ class TrainingConfig:
         "all processes).",
         harmless=True,
     )
+    evaluate_every: int | None = setting(
+        None,
+        "Number of batches between two validations; the training then has the nearest number of such rounds. null: a "
+        "validation after each epoch.",
+        least=1,
+        most=10**6,
+    )
+    monitor: str | None = setting(
+        None,
+        "Metric of the validation that decides about patience and the best weights: loss, accuracy, ... null: that of "
+        "the recipe.",
+    )
     patience: int | None = setting(
-        None, "Number of epochs without a better validation metric after which training stops.", least=0
+        None, "Number of validations without a better metric after which training stops.", least=0
     )
     callbacks: list[str | dict[str, Any]] = setting(
         [], "Your own callbacks: my_module.MyCallback, or {class: my_module.MyCallback, argument: value}."
@@ -196,6 +212,22 @@ def require_one_device(config: Any, recipe: str) -> None:
         )
 
 
+def number_of_rounds(epochs: int, batches: int, length: int | None) -> int:
+    """Returns how many rounds come nearest to some epochs, one at least; the epochs where there are no rounds.
+
+    Args:
+        epochs: Number of epochs.
+        batches: Number of batches of an epoch.
+        length: Number of batches of a round; None for none.
+
+    Example:
+
+    >>> number_of_rounds(3, 188, 100)
+    6
+    """
+    return epochs if length is None else max(1, round(epochs * batches / length))
+
+
 def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> keras.optimizers.Optimizer:
     """Returns the optimizer.
 
@@ -209,13 +241,15 @@ def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> 
     Raises:
         ConfigError: If there are fewer batches than one update takes, or the model has no layers for `layer_decay`.
     """
-    every = config.accumulation_steps or 1
-    if every > config.epochs * batches:
+    every, total = config.accumulation_steps or 1, config.epochs * batches
+    if config.evaluate_every is not None:
+        total = config.evaluate_every * number_of_rounds(config.epochs, batches, config.evaluate_every)
+    if every > total:
         raise ConfigError(
-            f"training.accumulation_steps must be at most the {config.epochs * batches} batches of the training, got "
-            f"{every}: no weight would change"
+            f"training.accumulation_steps must be at most the {total} batches of the training, got {every}: no weight "
+            "would change"
         )
-    rate = make_schedule(config, max(1, config.epochs * batches // every))
+    rate = make_schedule(config, max(1, total // every))
     if every > 1 and not isinstance(rate, float):
         rate = zoo.training.PerUpdate(rate, every)
     optimizer = new_optimizer(config, rate)
@@ -267,6 +301,17 @@ def train(
         RunFolderError: If the run was begun with other data.
         RecipeError: If the loss is not finite.
     """
+    epochs, unit = config.epochs, "epoch"
+    if config.evaluate_every is not None:
+        epochs, unit = number_of_rounds(epochs, batches.number_of_batches, config.evaluate_every), "round"
+        print(
+            f"a validation every {config.evaluate_every} batches, {epochs} rounds in all; an epoch has "
+            f"{batches.number_of_batches} batches"
+        )
+        batches = batching.Rounds(batches, config.evaluate_every)
+    if config.monitor is not None:
+        monitor = f"val_{config.monitor.removeprefix('val_')}"
+        mode = "min" if _SMALLER_IS_BETTER.search(monitor) else "max"
     checkpoints = run.folder("checkpoints")
     averaging = zoo.training.CheckpointAveraging(checkpoints / "last_epochs", keep=config.average_checkpoints)
     own = make_callbacks(config.callbacks)
@@ -285,7 +330,9 @@ def train(
         _end_if_lost(error)
         raise RunFolderError(str(error)) from error
     if state.resumed:
-        print(_where_it_goes_on(state.initial_epoch, config.epochs))
+        print(_where_it_goes_on(state.initial_epoch, epochs, unit))
+    elif config.monitor is not None:
+        _require_metric(model, validation, config)
     others: list[keras.callbacks.Callback] = [zoo.training.Throughput()] if throughput else []
     if samples is not None:
         outputs = zoo.training.SampleOutputs(lambda: _samples_alone(model, samples), run.folder("samples"))
@@ -299,11 +346,18 @@ def train(
         history = model.fit(
             batches.dataset,
             validation_data=validation,
-            epochs=config.epochs,
+            epochs=epochs,
             initial_epoch=state.initial_epoch,
-            verbose=progress(),
+            verbose=0,
             shuffle=False,  # the order of an epoch is made by the batches themselves
-            callbacks=[zoo.training.StopOnNonFiniteLoss(), *others, averaging, *stateful, state],
+            callbacks=[
+                zoo.training.StopOnNonFiniteLoss(),
+                *others,
+                averaging,
+                *stateful,
+                progress.EpochLines(epochs, unit),
+                state,
+            ],
         )
         zoo.distribution.wait_for_all("weights")
     except FloatingPointError as error:
@@ -323,12 +377,12 @@ def train(
     # before anything else can fail
     task = model if task is None else task
     task.save_to_preset(run.path / "model")
-    epochs = range(1, len(history.history["loss"]) + 1)
+    numbers = range(1, len(history.history["loss"]) + 1)
     run.draw(
         "loss.png",
         zoo.inspect.plot_curves,
-        {label: (epochs, history.history[key]) for label, key in curves.items()},
-        x_label="epoch",
+        {label: (numbers, history.history[key]) for label, key in curves.items()},
+        x_label=unit,
         y_label="loss",
         title="Training",
     )
@@ -365,12 +419,22 @@ def _samples_alone(model: keras.Model, samples: Callable[[], Iterable[str]]) -> 
         return list(samples()) if may_compute else []
 
 
-def _where_it_goes_on(epoch: int, epochs: int) -> str:
-    """What is said of a run that is resumed at an epoch, counted from 0."""
+def _require_metric(model: keras.Model, validation: Any, config: TrainingConfig) -> None:
+    """Raises a `ConfigError` if the validation has no metric of the name that was chosen, before the training."""
+    logs = model.evaluate(validation, steps=1, return_dict=True, verbose=0)
+    name = config.monitor.removeprefix("val_")
+    # callbacks of one's own may add what nobody knows yet
+    if name not in logs and not config.callbacks:
+        names = ", ".join(each for each in logs if each != "tokens")
+        raise ConfigError(f"training.monitor must be one of {names}, got {shown(config.monitor)}")
+
+
+def _where_it_goes_on(epoch: int, epochs: int, unit: str = "epoch") -> str:
+    """What is said of a run that is resumed at an epoch, or a round, counted from 0."""
     if epoch < epochs:
-        return f"resuming in epoch {epoch + 1}"
+        return f"resuming in {unit} {epoch + 1}"
     if epoch == epochs:
-        return f"all {epochs} epochs have been trained"
+        return f"all {epochs} {unit}s have been trained"
     return "the training was stopped by a callback (training.patience), and does not go on"
 
 
