@@ -54,7 +54,7 @@ class DataConfig(TestedDataConfig):
     language: str = setting(
         "en",
         "Two-letter code of the language of the answers. Scores ignore the articles of ar, de, en, es and vi.",
-        harmless=True,
+        may_change=True,
     )
 
 
@@ -93,7 +93,7 @@ class AnswerConfig:
     best: int = setting(
         3, "Number of answers to each test question that are kept in answers.jsonl.", least=1, most=1000
     )
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: AnswerConfig) -> dict[str, Any]:

@@ -73,12 +73,12 @@ class ApplyConfig:
         "What to do at a record that cannot be read or that the model refuses: stop, or leave it out and count it.",
     )
     engine: Literal["local", "ray"] = setting(
-        "local", "Where the work is done: in processes of this machine, or on a Ray cluster.", harmless=True
+        "local", "Where the work is done: in processes of this machine, or on a Ray cluster.", may_change=True
     )
     processes: int | None = setting(
         1,
         "Number of processes of this machine, each with the model in memory. null: one per core.",
-        harmless=True,
+        may_change=True,
         least=1,
     )
 

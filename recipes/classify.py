@@ -44,7 +44,7 @@ from recipes.common.training.encoder_recipe import (
     train_encoder_task,
 )
 from recipes.common.training.fitting import prepare
-from recipes.common.training.models import head_options, make_or_load_task
+from recipes.common.training.models import HeadConfig, head_options, make_or_load_task
 from recipes.common.training.windowed import WindowedModelConfig, count_cut, length_options
 
 
@@ -56,33 +56,22 @@ class DataConfig(TestedDataConfig):
         ["date_languages"], "TSV, CSV, JSON-lines (or .gz) or Parquet files, or a data set.", offers="paths"
     )
     text_columns: list[str] = setting(
-        ["1"], "Column of the text, or the two columns of a pair: numbers from 1, or names.", of_files=True
+        ["1"], "Column of the text, or the two columns of a pair: numbers from 1, or names.", describes_files=True
     )
-    label_column: str = setting("2", "Column of the label.", of_files=True)
+    label_column: str = setting("2", "Column of the label.", describes_files=True)
     header: bool | None = setting(
         None,
         "Whether the first row of a table names its columns. null: yes if columns are given by name.",
-        of_files=True,
+        describes_files=True,
     )
-    label_separator: str | None = setting(None, "String that separates several labels of a text.", of_files=True)
+    label_separator: str | None = setting(None, "String that separates several labels of a text.", describes_files=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class ClassifierConfig(WindowedModelConfig):
+class ClassifierConfig(WindowedModelConfig, HeadConfig):
     """The architecture."""
 
     problem: Literal["single_label", "multi_label", "regression"] = setting("single_label", "What is predicted.")
-    pooling: Literal["first", "mean", "max", "last", "pooler"] | None = setting(
-        None,
-        "How token vectors become one vector of a text. null: as in the classifier started from, or "
-        "mean for a new one.",
-    )
-    head_dropout: float | None = setting(
-        None,
-        "Dropout rate before the last linear layer. null: that of the classifier started from, or 0.1 for a new one.",
-        least=0,
-        below=1,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,8 +87,8 @@ class ClassifyConfig:
     training: LabelTrainingConfig = LabelTrainingConfig()
     calibrate: bool = setting(True, "Whether to fit the temperature of probabilities to the validation data.")
     tune_thresholds: bool = setting(False, "Whether to choose the threshold of each label on the validation data.")
-    baseline: bool = setting(True, "Whether to train a linear model on TF-IDF as a baseline.", harmless=True)
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    baseline: bool = setting(True, "Whether to train a linear model on TF-IDF as a baseline.", may_change=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: ClassifyConfig) -> dict[str, Any]:

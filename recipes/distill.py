@@ -23,7 +23,7 @@ import numpy as np
 import zoo
 from recipes import language_model, pretrain_masked_lm, translate
 from recipes.common.config import differences, run_recipe, setting
-from recipes.common.data import data_config
+from recipes.common.data.data_config import TextDataConfig
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.evaluation.translation_metrics import translation_scores
@@ -60,31 +60,26 @@ class TeacherConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig(data_config.DataConfig):
+class DataConfig(TextDataConfig):
     """Where the texts, or for a Seq2SeqLM the pairs, come from; of pairs for training the sources alone are used."""
 
     train: list[str] = setting(
         [], "Files, plain or .gz, or the name of a data set. Empty: generated dates.", offers="paths"
     )
     unit: Literal["file", "paragraph", "line"] = setting(
-        "file", "Which part of a file is a document (not for Seq2SeqLM).", of_files=True
-    )
-    text_key: str = setting(
-        "text",
-        "Key of the text in JSON lines, Parquet files and data sets. Each text is as a file.",
-        of_files=True,
+        "file", "Which part of a file is a document (not for Seq2SeqLM).", describes_files=True
     )
     words_per_text: int = setting(48, "MaskedLM: longer texts are cut into texts of this many words.", least=2)
     packing: Literal["windows", "documents"] = setting(
         "windows", "CausalLM: windows of all documents joined, or rows of documents that do not attend to each other."
     )
     keys: list[str] = setting(
-        ["source", "target"], "Seq2SeqLM: keys of JSON lines, or names in the header.", of_files=True
+        ["source", "target"], "Seq2SeqLM: keys of JSON lines, or names in the header.", describes_files=True
     )
     header: bool | None = setting(
         None,
         "Seq2SeqLM: whether the first row of a table has the column names. null: if keys are given.",
-        of_files=True,
+        describes_files=True,
     )
 
 
@@ -157,9 +152,9 @@ class DistillConfig:
     distillation: DistillationConfig = DistillationConfig()
     training: DistillTrainingConfig = DistillTrainingConfig()
     new_tokens: int = setting(
-        48, "CausalLM: largest number of tokens that the export generates.", harmless=True, least=1
+        48, "CausalLM: largest number of tokens that the export generates.", may_change=True, least=1
     )
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 # soft, hard, cosine: Sanh et al. 2019 (their published code); Hinton et al. 2015 with equal parts; Kim and Rush 2016

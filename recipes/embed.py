@@ -27,7 +27,7 @@ from recipes.common.data.account import DataAccount
 from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, are_named, is_name, open_part, open_parts
 from recipes.common.data.labelled_text import LABELLED, LabelledText, columns_of, is_in_range, read_examples
-from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups
+from recipes.common.data.retrieval import Retrieval, SearchFilesConfig, open_beir, retrieval_of_groups
 from recipes.common.data.text_groups import GROUPS, TextGroup, group_columns, read_groups
 from recipes.common.errors import ConfigError, DataError, shown
 from recipes.common.evaluation.embedding_scores import EmbeddingScores, similarity_baseline
@@ -54,9 +54,9 @@ class DataConfig(TestedDataConfig):
         ["1", "2"],
         "Columns of the texts, as numbers from 1 or names: the two texts of a pair, or anchor, "
         "positive and any negatives.",
-        of_files=True,
+        describes_files=True,
     )
-    label_column: str = setting("3", "Column of the similarity (cosine_regression, cosent).", of_files=True)
+    label_column: str = setting("3", "Column of the similarity (cosine_regression, cosent).", describes_files=True)
     highest: float = setting(1.0, "Similarity of equal texts. Similarities go from 0 to this value.", above=0)
     header: bool | None = setting(
         None, "Whether the first row of a table names its columns. null: yes if columns are given by name."
@@ -108,7 +108,7 @@ class EmbedderConfig(EncoderModelConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(SearchFilesConfig):
     """What the trained model is measured by, besides the test set of the data."""
 
     similarity: list[str] = setting(
@@ -117,13 +117,6 @@ class EvaluationConfig:
         offers="paths",
     )
     similarity_columns: list[str] = setting(["1", "2", "3"], "Columns of the two texts and of their similarity.")
-    queries: str | None = setting(
-        None, "File with the queries of a search: JSON lines with _id and text (BEIR), or TSV.", offers="paths"
-    )
-    corpus: str | None = setting(
-        None, "File with the documents of the search, in the same form. A title is put before the text.", offers="paths"
-    )
-    relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.", offers="paths")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,8 +132,8 @@ class EmbedConfig:
     objective: ObjectiveConfig = ObjectiveConfig()
     training: EncoderTrainingConfig = EncoderTrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    baseline: bool = setting(True, "Whether to measure vectors of TF-IDF as a baseline.", harmless=True)
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    baseline: bool = setting(True, "Whether to measure vectors of TF-IDF as a baseline.", may_change=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: EmbedConfig) -> dict[str, Any]:

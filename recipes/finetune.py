@@ -40,12 +40,12 @@ class DataConfig(TestedDataConfig):
     format: Literal["auto", "messages", "sharegpt", "alpaca"] = setting(
         "auto",
         "Format of the rows. auto: recognised by their keys (messages; conversations; instruction and output).",
-        of_files=True,
+        describes_files=True,
     )
     key: str | None = setting(
         None,
         "Key of the list of messages in the formats messages and sharegpt. null: the usual key of the format.",
-        of_files=True,
+        describes_files=True,
     )
     chat_format: str | None = setting(
         None,
@@ -84,8 +84,8 @@ class ChatModelConfig(ModelConfig):
         None,
         "Choices that differ from the preset. null: max_length 96, for the default preset. A saved "
         "model takes dropout and max_length.",
-        stands_for={"max_length": 96},
-        beside=("preset", "start_from"),
+        null_means={"max_length": 96},
+        unless_changed=("preset", "start_from"),
     )
 
 
@@ -104,7 +104,7 @@ class FinetuneTrainingConfig(TrainingConfig):
         "best", "Which weights are kept: the average over the last epochs, or those of the best epoch."
     )
     samples: int = setting(
-        4, "Number of conversations whose replies are shown at every validation.", harmless=True, least=0, most=1000
+        4, "Number of conversations whose replies are shown at every validation.", may_change=True, least=0, most=1000
     )
 
 
@@ -119,8 +119,8 @@ class FinetuneConfig:
     tokenizer: ChatTokenizerConfig = ChatTokenizerConfig()
     model: ChatModelConfig = ChatModelConfig()
     training: FinetuneTrainingConfig = FinetuneTrainingConfig()
-    new_tokens: int = setting(32, "Largest number of tokens of a reply.", harmless=True, least=1, most=1 << 16)
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    new_tokens: int = setting(32, "Largest number of tokens of a reply.", may_change=True, least=1, most=1 << 16)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: FinetuneConfig) -> dict[str, Any]:

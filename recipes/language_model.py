@@ -22,7 +22,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
-from recipes.common.data import data_config
+from recipes.common.data.data_config import TextDataConfig
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import bits_per_character, perplexity
 from recipes.common.finish import decoded, finish
@@ -45,16 +45,13 @@ _MOST_NUMBERS = 1 << 26
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig(data_config.DataConfig):
+class DataConfig(TextDataConfig):
     """Where the text comes from."""
 
     train: list[str] = setting(["date_lines"], TRAIN_HELP, offers="paths")
     weights: list[float] = setting([], WEIGHTS_HELP)
-    unit: Literal["file", "paragraph", "line"] = setting("file", "Which part of a file is a document.", of_files=True)
-    text_key: str = setting(
-        "text",
-        "Key of the text in JSON lines, Parquet files and data sets. Each text is as a file.",
-        of_files=True,
+    unit: Literal["file", "paragraph", "line"] = setting(
+        "file", "Which part of a file is a document.", describes_files=True
     )
     packing: Literal["windows", "documents"] = setting(
         "windows",
@@ -111,13 +108,13 @@ class LanguageModelConfig:
     model: DecoderConfig = DecoderConfig()
     training: LanguageTrainingConfig = LanguageTrainingConfig()
     prompts: list[str] | None = setting(
-        None, "Texts that samples continue. null: the first words of lines of the validation text.", harmless=True
+        None, "Texts that samples continue. null: the first words of lines of the validation text.", may_change=True
     )
     sampler: dict[str, Any] = setting(
-        {"name": "sample", "temperature": 0.8}, "Sampler for samples and the export.", harmless=True
+        {"name": "sample", "temperature": 0.8}, "Sampler for samples and the export.", may_change=True
     )
-    new_tokens: int = setting(48, "Largest number of tokens of a continuation.", harmless=True, least=1, most=1 << 16)
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    new_tokens: int = setting(48, "Largest number of tokens of a continuation.", may_change=True, least=1, most=1 << 16)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: LanguageModelConfig) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from recipes.common.evaluation.preference_results import count_cut_prompts, draw
 from recipes.common.finish import decoded, finish
 from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
-from recipes.common.training.models import ModelConfig, make_or_load_task
+from recipes.common.training.models import make_or_load_task
 from recipes.common.training.reference import likelihoods, reference_likelihoods
 
 
@@ -51,7 +51,7 @@ class DataConfig(TestedDataConfig):
     keys: list[str] = setting(
         ["prompt", "chosen", "rejected"],
         "Keys of the prompt, the preferred reply and the rejected reply.",
-        of_files=True,
+        describes_files=True,
     )
     chat_format: str | None = setting(
         None,
@@ -66,21 +66,8 @@ class DataConfig(TestedDataConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class PreferModelConfig(ModelConfig):
+class PreferModelConfig(finetune.ChatModelConfig):
     """The model to start from; without start_from, one that recipes.finetune trains on answers of both kinds."""
-
-    preset: str = setting(
-        "llama_shakespeare",
-        "Name of the preset, one of zoo.list_presets(), of the model that finetune trains.",
-        offers="presets",
-    )
-    options: dict[str, Any] | None = setting(
-        None,
-        "Choices that differ from the preset. null: max_length 96, for the default preset. A saved "
-        "model takes dropout and max_length.",
-        stands_for={"max_length": 96},
-        beside=("preset", "start_from"),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,7 +89,7 @@ class PreferTrainingConfig(TrainingConfig):
         0.1, "Number of updates of the warm-up. A value below 1 is their share of all updates."
     )
     samples: int = setting(
-        4, "Number of prompts whose replies are shown at every validation.", harmless=True, least=0, most=1000
+        4, "Number of prompts whose replies are shown at every validation.", may_change=True, least=0, most=1000
     )
 
 
@@ -119,8 +106,8 @@ class PreferConfig:
     data: DataConfig = DataConfig()
     model: PreferModelConfig = PreferModelConfig()
     training: PreferTrainingConfig = PreferTrainingConfig()
-    new_tokens: int = setting(32, "Largest number of tokens of a reply.", harmless=True, least=1, most=1 << 16)
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    new_tokens: int = setting(32, "Largest number of tokens of a reply.", may_change=True, least=1, most=1 << 16)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: PreferConfig) -> dict[str, Any]:

@@ -81,10 +81,10 @@ class PrepareTextConfig:
         "raise", "What to do at a line that cannot be read: stop, or skip and count it."
     )
     engine: Literal["local", "ray"] = setting(
-        "local", "Where the work is done: in processes of this machine, or on a Ray cluster.", harmless=True
+        "local", "Where the work is done: in processes of this machine, or on a Ray cluster.", may_change=True
     )
     processes: int | None = setting(
-        None, "Number of processes of this machine. null: one per core.", harmless=True, least=1, most=1024
+        None, "Number of processes of this machine. null: one per core.", may_change=True, least=1, most=1024
     )
 
 

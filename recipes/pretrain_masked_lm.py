@@ -22,7 +22,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
-from recipes.common.data import data_config
+from recipes.common.data.data_config import TextDataConfig
 from recipes.common.data.plain_text import cut_texts
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import perplexity
@@ -48,17 +48,12 @@ from recipes.common.words import word_places
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig(data_config.DataConfig):
+class DataConfig(TextDataConfig):
     """Where the text comes from."""
 
     train: list[str] = setting(["date_lines"], TRAIN_HELP, offers="paths")
     weights: list[float] = setting([], WEIGHTS_HELP)
-    unit: Literal["paragraph", "line"] = setting("paragraph", "Which part of a file is a text.", of_files=True)
-    text_key: str = setting(
-        "text",
-        "Key of the text in JSON lines, Parquet files and data sets. Each text is as a file.",
-        of_files=True,
-    )
+    unit: Literal["paragraph", "line"] = setting("paragraph", "Which part of a file is a text.", describes_files=True)
     words_per_text: int = setting(48, "Longer texts are cut into texts of this many words.", least=2, most=1 << 16)
 
 
@@ -91,7 +86,7 @@ class MaskedLMConfig:
     model: EncoderModelConfig = EncoderModelConfig()
     masking: MaskingConfig = MaskingConfig()
     training: MaskedTrainingConfig = MaskedTrainingConfig()
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: MaskedLMConfig) -> dict[str, Any]:

@@ -24,7 +24,13 @@ from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.data.labelled_text import LABELLED, NO_LABEL, LabelledText, is_in_range, read_examples
 from recipes.common.data.relevance import Pair, pairs_of_groups, with_negatives
-from recipes.common.data.retrieval import Retrieval, open_beir, retrieval_of_groups, retrieval_of_labels
+from recipes.common.data.retrieval import (
+    Retrieval,
+    SearchFilesConfig,
+    open_beir,
+    retrieval_of_groups,
+    retrieval_of_labels,
+)
 from recipes.common.data.text_groups import GROUPS, TextGroup, read_groups
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
 from recipes.common.evaluation.search import curves_of, order, retrieval_scores, search, tfidf
@@ -38,7 +44,7 @@ from recipes.common.training.encoder_recipe import (
     train_encoder_task,
 )
 from recipes.common.training.fitting import prepare
-from recipes.common.training.models import head_options, make_or_load_task
+from recipes.common.training.models import HeadConfig, head_options, make_or_load_task
 from recipes.common.training.windowed import count_cut
 
 RELEVANT = "relevant"
@@ -56,7 +62,7 @@ class DataConfig(TestedDataConfig):
     text_columns: list[str] = setting(
         ["1", "2"],
         "Columns of the query, of the relevant document and of any irrelevant ones, as numbers from 1 or names.",
-        of_files=True,
+        describes_files=True,
     )
     label_column: str | None = setting(
         None, "Column of the relevance, if a row has a query and any document. null: the document of a row is relevant."
@@ -71,41 +77,23 @@ class DataConfig(TestedDataConfig):
     header: bool | None = setting(
         None,
         "Whether the first row of a table names its columns. null: yes if columns are given by name.",
-        of_files=True,
+        describes_files=True,
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class RerankerConfig(EncoderModelConfig):
+class RerankerConfig(EncoderModelConfig, HeadConfig):
     """The architecture."""
 
     problem: Literal["binary", "regression"] = setting(
         "binary", "What is predicted: whether a document is relevant, or how relevant it is (label_column)."
     )
-    pooling: Literal["first", "mean", "max", "last", "pooler"] | None = setting(
-        None,
-        "How token vectors become one vector of a pair. null: as in the classifier started from, or "
-        "mean for a new one.",
-    )
-    head_dropout: float | None = setting(
-        None,
-        "Dropout rate before the last linear layer. null: that of the classifier started from, or 0.1 for a new one.",
-        least=0,
-        below=1,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
+class EvaluationConfig(SearchFilesConfig):
     """What is reordered: the documents that a first search finds for test queries, or those of labelled pairs."""
 
-    queries: str | None = setting(
-        None, "File with the queries of a search: JSON lines with _id and text (BEIR), or TSV.", offers="paths"
-    )
-    corpus: str | None = setting(
-        None, "File with the documents of the search, in the same form. A title is put before the text.", offers="paths"
-    )
-    relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.", offers="paths")
     first_stage: str | None = setting(None, "A saved TextEmbedder for the first search. null: TF-IDF.", offers="paths")
     candidates: int = setting(50, "Number of documents of the first search that are reordered.", least=2)
 
@@ -122,7 +110,7 @@ class RerankConfig:
     model: RerankerConfig = RerankerConfig()
     training: EncoderTrainingConfig = EncoderTrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: RerankConfig) -> dict[str, Any]:

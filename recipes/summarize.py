@@ -46,12 +46,12 @@ class DataConfig(TestedDataConfig):
         ["date_notes"], "JSON-lines, TSV or CSV (or .gz) or Parquet files, or a data set.", offers="paths"
     )
     keys: list[str] = setting(
-        ["source", "target"], "Keys or columns of text and summary. Either may be a list.", of_files=True
+        ["source", "target"], "Keys or columns of text and summary. Either may be a list.", describes_files=True
     )
     header: bool | None = setting(
         None,
         "Whether the first row of a table names its columns. null: yes if columns are given by name.",
-        of_files=True,
+        describes_files=True,
     )
     max_text_length: int = setting(
         128,
@@ -68,7 +68,7 @@ class DataConfig(TestedDataConfig):
     target_language: str | None = setting(
         None,
         "Two-letter code of the language of the summaries. en: ROUGE stems words, as papers on English report it.",
-        harmless=True,
+        may_change=True,
     )
 
 
@@ -91,9 +91,9 @@ class SummarizeConfig:
     model: Seq2SeqModelConfig = Seq2SeqModelConfig()
     training: Seq2SeqTrainingConfig = Seq2SeqTrainingConfig()
     sampler: dict[str, Any] | None = setting(
-        None, "Sampler for test texts and the export. null: the default of the model, or greedy.", harmless=True
+        None, "Sampler for test texts and the export. null: the default of the model, or greedy.", may_change=True
     )
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: SummarizeConfig) -> dict[str, Any]:

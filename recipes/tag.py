@@ -57,13 +57,13 @@ class DataConfig(TestedDataConfig):
         1,
         "Number of the column of the word, from 1; of JSON, Parquet and data sets the key of a list of words.",
         least=1,
-        of_files=True,
+        describes_files=True,
     )
     tag_column: int | str = setting(
         2,
         "Number of the column of the tag, from 1; of JSON, Parquet and data sets the key of a list of tags.",
         least=1,
-        of_files=True,
+        describes_files=True,
     )
     split: Literal["punctuation", "space", "kinds"] = setting(
         "punctuation", "Where raw texts are split into words. kinds: also between letters and digits."
@@ -80,7 +80,7 @@ class TagConfig:
     model: WindowedModelConfig = WindowedModelConfig()
     training: LabelTrainingConfig = LabelTrainingConfig()
     calibrate: bool = setting(True, "Whether to fit the temperature of probabilities to the validation data.")
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: TagConfig) -> dict[str, Any]:

@@ -54,15 +54,19 @@ class DataConfig(TestedDataConfig):
         offers="paths",
     )
     columns: int = setting(
-        2, "Columns of a TSV or CSV file. The first two are source and target.", least=2, most=10**6, of_files=True
+        2,
+        "Columns of a TSV or CSV file. The first two are source and target.",
+        least=2,
+        most=10**6,
+        describes_files=True,
     )
     keys: list[str] = setting(
-        ["source", "target"], "Keys of source and target in JSON lines, or names in the header.", of_files=True
+        ["source", "target"], "Keys of source and target in JSON lines, or names in the header.", describes_files=True
     )
     header: bool | None = setting(
         None,
         "Whether the first row of a table names its columns. null: yes if columns are given by name.",
-        of_files=True,
+        describes_files=True,
     )
     max_length: int = setting(
         128,
@@ -79,7 +83,7 @@ class DataConfig(TestedDataConfig):
         None,
         "sacreBLEU's tokenization. null: zh, ja-mecab, ko-mecab, char or 13a, by target_language, or else by the "
         "script of the references.",
-        harmless=True,
+        may_change=True,
     )
     language_tokens: list[str] = setting(
         [], "Each source begins with one of these tokens, which names the language of its target."
@@ -106,8 +110,8 @@ class Seq2SeqModelConfig(ModelConfig):
         None,
         "Choices that differ from the preset. null: 2 layers and dropout 0.1, for the default preset. "
         "A saved model takes dropout and max_length.",
-        stands_for={"num_layers": 2, "dropout": 0.1},
-        beside=("preset", "start_from"),
+        null_means={"num_layers": 2, "dropout": 0.1},
+        unless_changed=("preset", "start_from"),
     )
 
 
@@ -135,7 +139,7 @@ class Seq2SeqTrainingConfig(TrainingConfig):
         0.1, "Probability mass that label smoothing spreads over the vocabulary.", least=0, below=1
     )
     samples: int = setting(
-        4, "Number of texts whose outputs are shown at every validation.", harmless=True, least=0, most=1000
+        4, "Number of texts whose outputs are shown at every validation.", may_change=True, least=0, most=1000
     )
 
 
@@ -150,8 +154,8 @@ class TranslateConfig:
     tokenizer: JointTokenizerConfig = JointTokenizerConfig()
     model: Seq2SeqModelConfig = Seq2SeqModelConfig()
     training: Seq2SeqTrainingConfig = Seq2SeqTrainingConfig()
-    sampler: dict[str, Any] = setting({"name": "greedy"}, "Sampler for test texts and the export.", harmless=True)
-    export: bool = setting(True, "Whether to write the SavedModel.", harmless=True)
+    sampler: dict[str, Any] = setting({"name": "greedy"}, "Sampler for test texts and the export.", may_change=True)
+    export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
 def main(config: TranslateConfig) -> dict[str, Any]:

@@ -130,15 +130,15 @@ def setting(
     default: Any = _REQUIRED,
     help: str = "",
     *,
-    harmless: bool = False,
+    may_change: bool = False,
     least: float | None = None,
     most: float | None = None,
     above: float | None = None,
     below: float | None = None,
     words: Literal["first", "again", "rest"] | None = None,
-    stands_for: Mapping[str, Any] | None = None,
-    beside: Sequence[str] = (),
-    of_files: bool = False,
+    null_means: Mapping[str, Any] | None = None,
+    unless_changed: Sequence[str] = (),
+    describes_files: bool = False,
     offers: Sequence[str] | Literal["paths", "presets"] = (),
 ) -> Any:
     """Returns a field of a config dataclass: default, help text, bounds, and whether a resumed run may change it.
@@ -146,15 +146,16 @@ def setting(
     Args:
         default: Default value; left out, the key must be given. Lists and dicts are copied for each config.
         help: One line for `--help`.
-        harmless: True if the results of a run do not depend on the key, so that it may change on resume.
+        may_change: True if the results of a run do not depend on the key, so that it may change on resume.
         least, most, above, below: Bounds of a number (None where there is none); numbers are finite in any case.
         words: Which words of a command line the key takes beside those that follow `--key`: "first", those before all
             keys; "again", those of each time that it is given; "rest", for a `dict[str, list[str]]`, those of all keys
             that the class lacks, `--config` among them.
-        stands_for: Of a mapping or null: what null stands for, and what entries that are given one by one are added to,
-            see `meant`.
-        beside: Keys of the same group; where one differs from its default, null stands for an empty mapping.
-        of_files: Whether it says how files are read, and nothing of named data sets, see `data_sets.check_file_keys`.
+        null_means: Of a mapping or null: what null stands for, and what entries that are given one by one are added to,
+            see `value_of`.
+        unless_changed: Keys of the same group; where one differs from its default, null stands for an empty mapping.
+        describes_files: Whether it says how files are read, and nothing of named data sets, see
+            `data_sets.refuse_file_keys`.
         offers: What shells offer for text: words, paths, or the names of presets. Those of a `Literal` and of true and
             false need not be given.
 
@@ -163,8 +164,14 @@ def setting(
     >>> seed: int = setting(1, "Seed of the order.", least=0)
     """
     bounds = {"at least": least, "above": above, "at most": most, "below": below}
-    metadata = {"help": help, "harmless": harmless, "words": words, "stands_for": stands_for, "beside": tuple(beside)}
-    metadata |= {"of_files": of_files, "offers": offers}
+    metadata = {
+        "help": help,
+        "may_change": may_change,
+        "words": words,
+        "null_means": null_means,
+        "unless_changed": tuple(unless_changed),
+    }
+    metadata |= {"describes_files": describes_files, "offers": offers}
     metadata["bounds"] = {name: bound for name, bound in bounds.items() if bound is not None}
     if isinstance(default, list | dict | set):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -180,16 +187,16 @@ class _Key:
     default: Any
     group: str
     help: str = ""
-    harmless: bool = False
+    may_change: bool = False
     bounds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     words: str | None = None
-    stands_for: Mapping[str, Any] | None = None
-    beside: tuple[str, ...] = ()
-    of_files: bool = False
+    null_means: Mapping[str, Any] | None = None
+    unless_changed: tuple[str, ...] = ()
+    describes_files: bool = False
     offers: Sequence[str] | Literal["paths", "presets"] = ()
 
 
-def meant(group: Any, name: str) -> Any:
+def value_of(group: Any, name: str) -> Any:
     """Returns the value of a key, or the mapping that null stands for (see `setting`).
 
     Args:
@@ -198,14 +205,14 @@ def meant(group: Any, name: str) -> Any:
 
     Example:
 
-    >>> meant(EncoderModelConfig(), "options")["num_layers"]
+    >>> value_of(EncoderModelConfig(), "options")["num_layers"]
     2
     """
     if getattr(group, name) is not None:
         return getattr(group, name)
     metadata, default = type(group).__dataclass_fields__[name].metadata, type(group)()
-    alone = all(getattr(group, other) == getattr(default, other) for other in metadata["beside"])
-    return copy.deepcopy(dict((alone and metadata["stands_for"]) or {}))
+    alone = all(getattr(group, other) == getattr(default, other) for other in metadata["unless_changed"])
+    return copy.deepcopy(dict((alone and metadata["null_means"]) or {}))
 
 
 def parse(
@@ -258,7 +265,7 @@ def parse(
                 raise ConfigError(f"{origin}: {_unknown_key(name, keys, groups)}")
             found[name] = _typed(keys[name], value, origin)
     # those first that say what entries are added to
-    deciding = {other for key in keys.values() for other in _beside(key)}
+    deciding = {other for key in keys.values() for other in _deciding_keys(key)}
     steps = [(name, given, True) for name, given in words.items()]
     steps += [(name, value, False) for name, value in (values or {}).items()]
     for name, given, are_words in sorted(steps, key=lambda step: step[0] not in deciding):
@@ -266,8 +273,8 @@ def parse(
         if key is None:
             raise ConfigError(_unknown_key(name, keys, groups, dashes="--" if are_words else ""))
         if found.get(key.name) is None and key.name != name:
-            is_default = all(found[other] == keys[other].default for other in _beside(key))
-            found[key.name] = copy.deepcopy((is_default and key.stands_for) or {})
+            is_default = all(found[other] == keys[other].default for other in _deciding_keys(key))
+            found[key.name] = copy.deepcopy((is_default and key.null_means) or {})
         if are_words:
             found[key.name] = _typed_words(key, given) if key.name == name else _with_words(key, found, name, given)
         else:
@@ -299,13 +306,13 @@ def _as_yaml(config: Any) -> str:
     return dump_yaml(dataclasses.asdict(config))
 
 
-def differences(old: Any, new: Any, *, harmless: bool = True) -> dict[str, tuple[Any, Any]]:
+def differences(old: Any, new: Any, *, may_change: bool = True) -> dict[str, tuple[Any, Any]]:
     """Returns the keys in which two configs of one class differ.
 
     Args:
         old: A config.
         new: Another config of the same class.
-        harmless: Whether keys count that a resumed run may change, marked with `setting(..., harmless=True)`.
+        may_change: Whether keys count that a resumed run may change, marked with `setting(..., may_change=True)`.
 
     Returns:
         Dotted key to (old value, new value), in the order of the fields.
@@ -320,7 +327,7 @@ def differences(old: Any, new: Any, *, harmless: bool = True) -> dict[str, tuple
     """
     if type(old) is not type(new):
         raise TypeError(f"Only configs of one class can be compared; got {type(old).__name__}, {type(new).__name__}.")
-    chosen = [key.name for key in _keys(type(old)) if harmless or not key.harmless]
+    chosen = [key.name for key in _keys(type(old)) if may_change or not key.may_change]
     pairs = {name: tuple(map(operator.attrgetter(name), (old, new))) for name in chosen}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
@@ -359,10 +366,10 @@ def _keys(config_class: type, prefix: str = "", group_default: Any = None) -> It
             yield _Key(name, annotation, default, group, **options)
 
 
-def _beside(key: _Key) -> list[str]:
+def _deciding_keys(key: _Key) -> list[str]:
     """The names of the keys that decide what null stands for."""
     group = key.name.rpartition(".")[0]
-    return [f"{group}.{other}" if group else other for other in key.beside]
+    return [f"{group}.{other}" if group else other for other in key.unless_changed]
 
 
 def _bounds(config_class: type, name: str) -> Mapping[str, float]:

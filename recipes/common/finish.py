@@ -17,8 +17,7 @@ import numpy as np
 import zoo
 from recipes.command.printing import print_result
 from recipes.common.export_process import export_with_tensorflow
-from recipes.common.inspection_page import PAGE, write_inspection
-from recipes.common.report import REPORT, write_report
+from recipes.common.report import PAGE, REPORT, write_inspection, write_report
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.fitting import save_adapter
 

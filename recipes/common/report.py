@@ -1,4 +1,4 @@
-"""The report of a run as one HTML page: scores, curves, samples, pictures, settings and the model card."""
+"""Pages of a run: its report (scores, curves, samples, settings, model card), and what the model does with a text."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from typing import Any
 import huggingface_hub
 
 import zoo
-from recipes.common.inspection_page import PAGE
 from recipes.common.run_folder import RunFolder
 
 REPORT = "report.html"
+PAGE = "inspect.html"
+# Longer examples make pages that are large, and gradients that take minutes.
+_MOST_TOKENS, _MOST_WITH_GRADIENTS = 128, 32
 # of a chart; numbers stand left of it
 _WIDTH, _HEIGHT, _EDGE, _LEFT = 420, 200, 24, 72
 _MOST_SAMPLES = 40
@@ -236,3 +238,29 @@ def _model_card(text: str) -> str:
         if not is_own:
             kept.append(token)
     return f'<div class="model-card">{markdown.renderer.render(kept, markdown.options, {})}</div>'
+
+
+def write_inspection(run: RunFolder, task: zoo.Task, examples: Sequence[Any]) -> None:
+    """Writes `inspect.html` of the first example that is short enough.
+
+    Without one there is no page, and what is printed says so.
+
+    Args:
+        run: The run folder.
+        task: The trained task.
+        examples: Inputs of the task.
+    """
+    # one of an earlier run would pass for one of this run
+    (run.path / PAGE).unlink(missing_ok=True)
+    for example in examples:
+        try:
+            row = task.row_of(example)
+        except ValueError:
+            continue  # longer than the model
+        length = max(value.shape[1] for name, value in row.inputs.items() if name.endswith("token_ids"))
+        if length <= _MOST_TOKENS:
+            options = {"lens": True, "gradients": length <= _MOST_WITH_GRADIENTS}
+            path = zoo.inspect.inspect_task(task, row, top_k=5, **options).save_html(run.path / PAGE)
+            print(f"{path}: what the model does with an example")
+            return
+    print(f"{PAGE} is left out: no example has at most {_MOST_TOKENS} tokens")

@@ -117,13 +117,13 @@ def find_run(path: str | os.PathLike) -> StoredRun | None:
         raise RunFolderError(f"the run in {str(folder)!r} cannot be read: {error}") from error
 
 
-def changes(stored: Path, config: Any, harmless: bool = False) -> dict[str, tuple[Any, Any]]:
+def changes(stored: Path, config: Any, may_change: bool = False) -> dict[str, tuple[Any, Any]]:
     """Returns the keys in which the config of a run differs from another; not those that name its folder.
 
     Args:
         stored: The file of the run's config.
         config: The other config.
-        harmless: Whether keys count that may differ on a resume.
+        may_change: Whether keys count that may differ on a resume.
 
     Returns:
         Key to (value in the folder, other value).
@@ -140,10 +140,10 @@ def changes(stored: Path, config: Any, harmless: bool = False) -> dict[str, tupl
             f"the run in {str(stored.parent)!r} was started with another version of the recipe: {error}; "
             "name another folder"
         ) from error
-    changed = config_module.differences(old, config, harmless=harmless)
+    changed = config_module.differences(old, config, may_change=may_change)
     # the folder may have been moved
     changed.pop("run_folder", None)
-    if not harmless and getattr(getattr(config, "training", None), "may_be_longer", False):
+    if not may_change and getattr(getattr(config, "training", None), "may_be_longer", False):
         changed.pop("training.epochs", None)
     return changed
 
@@ -189,7 +189,7 @@ def has_ended(folder: Path, config: Any) -> bool:
     try:
         is_same = stored.recipe == recipe_of(type(config)) and not changes(stored.config_yaml, config)
         if is_same:
-            epochs, wanted = changes(stored.config_yaml, config, harmless=True).get("training.epochs", (0, 0))
+            epochs, wanted = changes(stored.config_yaml, config, may_change=True).get("training.epochs", (0, 0))
     except RunFolderError:
         is_same = False  # a key that there is no more
     if not is_same or epochs > wanted:
@@ -212,7 +212,7 @@ class RunFolder:
     """A run folder, held by one process at a time, or by the first of several that train together.
 
     A new folder gets the config as `config.yaml` and the name of the recipe as `recipe.txt`. In a folder with a config,
-    the run is resumed. The config must then be the same, except for keys marked `setting(..., harmless=True)`, whose
+    the run is resumed. The config must then be the same, except for keys marked `setting(..., may_change=True)`, whose
     new values are stored, and for the number of epochs if `config.training.may_be_longer` is true. A run that failed
     before its first batch starts again, with any config and data. The lock belongs to the operating system, so a killed
     process leaves none behind.
@@ -326,7 +326,7 @@ class RunFolder:
                     "the folder of a run; name a new or an empty folder"
                 )
         self.data = DataAccount(self.path, data_paths(config), trained(self.path) is not None)
-        if resumed and changes(stored, config, harmless=True):
+        if resumed and changes(stored, config, may_change=True):
             # what a longer training gives is not known yet
             (self.path / _RESULTS_FILE).unlink(missing_ok=True)
         config_module.save(config, stored)

@@ -156,7 +156,7 @@ class Run:
     def numbers(self) -> dict[str, float] | None:
         """Returns the numbers among its results; None where no run with this config has any."""
         run = find_run(self.config.run_folder)
-        if run is None or run.results is None or changes(run.config_yaml, self.config, harmless=True):
+        if run is None or run.results is None or changes(run.config_yaml, self.config, may_change=True):
             return None
         return numbers_of(run.results)
 

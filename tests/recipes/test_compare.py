@@ -201,7 +201,7 @@ class OwnConfig:
     path: str = setting(help="A key without a default.", offers="paths")
     run_folder: str = setting("runs/own", "Folder.")
     training: OwnTraining = OwnTraining()
-    export: bool = setting(True, "Export.", harmless=True)
+    export: bool = setting(True, "Export.", may_change=True)
 
 
 def test_runs_of_a_recipe_of_ones_own(tmp_path):

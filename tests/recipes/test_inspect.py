@@ -10,8 +10,11 @@ import zoo  # noqa: E402
 from recipes import generate, inspect, plan, translate  # noqa: E402
 from recipes.common.config import parse  # noqa: E402
 from recipes.common.errors import ConfigError, DataError  # noqa: E402
-from recipes.common.inspection_page import write_inspection  # noqa: E402
-from recipes.common.report import read_metrics, write_report  # noqa: E402
+from recipes.common.report import (  # noqa: E402
+    read_metrics,
+    write_inspection,  # noqa: E402
+    write_report,
+)
 from recipes.common.run_folder import RunFolder  # noqa: E402
 
 

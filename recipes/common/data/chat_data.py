@@ -10,9 +10,9 @@ import numpy as np
 
 from recipes.common.data import dates
 from recipes.common.data.chat_files import Conversation
+from recipes.common.data.choosing import short_enough
 from recipes.common.data.data_sets import Loaders, Splits
 from recipes.common.data.english_questions import Question, english_questions
-from recipes.common.data.row_lengths import short_enough
 from recipes.common.errors import BadLines
 
 # questions about a date, their answers, and the answers in a sentence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from recipes.common.data.overlap import content_of, given_of
@@ -30,6 +30,34 @@ def limited(rows: list[Row], most: int | None) -> list[Row]:
         return rows
     order = sorted(range(len(rows)), key=lambda place: (_number(content_of(rows[place])), place))
     return [rows[place] for place in sorted(order[:most])]
+
+
+def short_enough(rows: Sequence[Row], lengths: Iterable[Any], most: int, dropped: BadLines, *, what: str) -> list[Row]:
+    """Returns the rows of at most the given number of tokens, and notes the others.
+
+    Args:
+        rows: Rows with an `origin`, `FILE:line`.
+        lengths: The tokens of each that are fed.
+        most: Most tokens.
+        dropped: Where the others are noted.
+        what: What a row is, for the error.
+
+    Raises:
+        DataError: If none is left.
+
+    Example:
+
+    >>> short_enough(pairs, [12, 80], 64, BadLines("skip"), what="pair of texts")
+    """
+    kept = []
+    for row, length in zip(rows, lengths, strict=True):
+        if length > most:
+            dropped.add(f"longer than {most} tokens", row.origin, f"it has {int(length)}")
+        else:
+            kept.append(row)
+    if not kept:
+        raise DataError(f"no {what} is left: {dropped.report()}")
+    return kept
 
 
 def hold_out(

@@ -30,7 +30,7 @@ class DataConfig:
     group_column: str | None = setting(
         None,
         "Column, or key, whose equal values stay together when validation_share divides the rows: speakers, sources.",
-        of_files=True,
+        describes_files=True,
     )
     limit: int | None = setting(
         None, "Largest number of rows of each part, drawn by chance, the same for all seeds. null: all rows.", least=1
@@ -40,6 +40,17 @@ class DataConfig:
         False,
         "Whether to leave out rows of the training data that validation or test have, too, rows of the validation that "
         "test has, and rows that a part repeats. They are counted in any case.",
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TextDataConfig(DataConfig):
+    """Where running text comes from."""
+
+    text_key: str = setting(
+        "text",
+        "Key of the text in JSON lines, Parquet files and data sets. Each text is as a file.",
+        describes_files=True,
     )
 
 

@@ -84,7 +84,7 @@ def refuse_file_keys(data: Any, names: Collection[str], further: Collection[str]
     """
     for field in dataclasses.fields(data):
         value, default = getattr(data, field.name), getattr(type(data)(), field.name)
-        is_of_files = field.metadata.get("of_files") or field.name in further
+        is_of_files = field.metadata.get("describes_files") or field.name in further
         if field.name in names and is_of_files and value != default:
             usual = "null" if default is None else repr(default)
             raise ConfigError(

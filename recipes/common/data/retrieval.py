@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from recipes.common.config import setting
 from recipes.common.data.labels import read_name, read_number
 from recipes.common.data.text_files import holds_records, read_objects, read_table
 from recipes.common.errors import BadLines, ConfigError, DataError, OnError, shown
@@ -16,6 +18,19 @@ NO_ID = "no id"
 NO_GRADE = "no relevance"
 UNKNOWN = "unknown id"
 DUPLICATE = "id given twice"
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchFilesConfig:
+    """The files of a search; recipes derive from it."""
+
+    queries: str | None = setting(
+        None, "File with the queries of a search: JSON lines with _id and text (BEIR), or TSV.", offers="paths"
+    )
+    corpus: str | None = setting(
+        None, "File with the documents of the search, in the same form. A title is put before the text.", offers="paths"
+    )
+    relevance: str | None = setting(None, "TSV file of BEIR with query-id, corpus-id and score.", offers="paths")
 
 
 class Retrieval(NamedTuple):

@@ -120,8 +120,8 @@ def _embed(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
         held_out.refuse("highest", because="no data have a similarity")
     # which also reads the files of `evaluation.similarity`
     has_files = config.evaluation.similarity and not is_name(config.evaluation.similarity)
-    of_files = () if has_files else ("header",)
-    rows, left_out = open_rows(held_out, embed.source_of(data, has_similarities), of_files=of_files)
+    describes_files = () if has_files else ("header",)
+    rows, left_out = open_rows(held_out, embed.source_of(data, has_similarities), describes_files=describes_files)
     pairs, retrieval = embed.open_evaluation(config, rows)
     evaluation = evaluate_similarity(task, pairs) if pairs else None
     if retrieval is None:

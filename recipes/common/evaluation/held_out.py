@@ -68,13 +68,13 @@ def data_for(data: Any, own: Any, given: Collection[str]) -> Any:
     return dataclasses.replace(data, **{name: getattr(own, name) for name in names})
 
 
-def open_rows(held_out: HeldOut, source: Source, *, of_files: Collection[str] = ()) -> tuple[list[Any], int]:
+def open_rows(held_out: HeldOut, source: Source, *, describes_files: Collection[str] = ()) -> tuple[list[Any], int]:
     """Returns the rows of a part of the data, and how many were left out; the validation set stands for a test set.
 
     Args:
         held_out: Where they are.
         source: How rows are read.
-        of_files: See `recipes.common.data.data_sets.refuse_file_keys`.
+        describes_files: See `recipes.common.data.data_sets.refuse_file_keys`.
 
     Raises:
         DataError: If there is no such part.
@@ -89,7 +89,7 @@ def open_rows(held_out: HeldOut, source: Source, *, of_files: Collection[str] = 
         of = split if getattr(data, split, None) else part
         files = files_of(data, of)
         if is_name(files):
-            refuse_file_keys(data, held_out.given, of_files)
+            refuse_file_keys(data, held_out.given, describes_files)
         elif files and held_out.given.isdisjoint({part, split}):
             _require_unchanged(held_out, part, files)
         rows, bad = opened.open(part, of)

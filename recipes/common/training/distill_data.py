@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recipes.common import batching
+from recipes.common.data.choosing import short_enough
 from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.parallel_text import PARALLEL, read_pairs
 from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
-from recipes.common.data.row_lengths import short_enough
 from recipes.common.errors import BadLines, ConfigError, shown
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.encoder_recipe import print_cut

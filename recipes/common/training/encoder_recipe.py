@@ -33,8 +33,8 @@ class EncoderModelConfig(ModelConfig):
         None,
         "Choices that differ from the preset. null: 2 layers of width 128 with feed-forward width "
         "256, for the default preset. A saved model takes dropout and max_length.",
-        stands_for={"num_layers": 2, "hidden_dim": 128, "feed_forward": {"intermediate_dim": 256}},
-        beside=("preset", "start_from"),
+        null_means={"num_layers": 2, "hidden_dim": 128, "feed_forward": {"intermediate_dim": 256}},
+        unless_changed=("preset", "start_from"),
     )
 
 

@@ -81,7 +81,7 @@ class TrainingConfig:
         None,
         "Several devices: mirrored (TensorFlow, one machine); data, fsdp, model or a mesh {fsdp: 4, model: 2} (JAX, "
         "all processes).",
-        harmless=True,
+        may_change=True,
     )
     evaluate_every: int | None = setting(
         None,
@@ -108,7 +108,7 @@ class TrainingConfig:
         1, "Number of last epochs whose weights are averaged. 1: the weights of the last epoch.", least=1, most=10**6
     )
     save_every: int = setting(
-        200, "Number of batches between two saved states within an epoch.", harmless=True, least=1
+        200, "Number of batches between two saved states within an epoch.", may_change=True, least=1
     )
     seed: int = setting(
         0, "Seed of the initial weights, of dropout and of the order of the data.", least=0, most=2**32 - 1

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import layers
 import zoo
-from recipes.common.config import differences, meant, setting
+from recipes.common.config import differences, setting, value_of
 from recipes.common.errors import ConfigError, errors_of, shown, warnings_of
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import require_trained
-from recipes.common.training.architectures import check_architecture
 from recipes.common.training.precision import advise_policy
 from recipes.common.training.tokenizers import TokenizerConfig, load_or_train_tokenizer
 
+# by the end of the name: beyond all models, and what would take longer to build than anybody waits
+_MOST = {"num_layers": 1000, "num_decoder_layers": 1000, "max_length": 1 << 20, "": 1 << 24}
 AnyTask = TypeVar("AnyTask", bound="zoo.Task")
 
 
@@ -77,7 +79,23 @@ class ModelConfig:
     @property
     def choices(self) -> dict[str, Any]:
         """What is given by `options`; without it, for a new model of the recipe's preset, what the recipe chooses."""
-        return meant(self, "options")
+        return value_of(self, "options")
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadConfig:
+    """The head of a classifier; recipes derive from it."""
+
+    pooling: Literal["first", "mean", "max", "last", "pooler"] | None = setting(
+        None,
+        "How token vectors become one vector. null: as in the classifier started from, or mean for a new one.",
+    )
+    head_dropout: float | None = setting(
+        None,
+        "Dropout rate before the last linear layer. null: that of the classifier started from, or 0.1 for a new one.",
+        least=0,
+        below=1,
+    )
 
 
 def check_model(config: Any) -> None:
@@ -125,6 +143,43 @@ def check_model(config: Any) -> None:
             "training.average_checkpoints must be 1 with model.lora.rank, got "
             f"{config.training.average_checkpoints}: the product of two averages is no average of products"
         )
+
+
+def check_architecture(preset: str, options: dict[str, Any]) -> None:
+    """Checks the choices of a model before data are read, and that this machine can hold it.
+
+    Args:
+        preset: Name of the architecture.
+        options: Choices that differ from the preset.
+
+    Raises:
+        ConfigError: If there is no such preset or choice, a number is beyond all models, or the weights with their
+            gradients and the optimizer's two moments need more than the memory of this machine.
+    """
+    if "vocabulary_size" in options:
+        raise ConfigError("model.options must not hold vocabulary_size: the tokenizer decides about it")
+    with errors_of("model"):
+        config = zoo.preset_config(preset, **options)
+        sizes = zoo.config.least_weights(config)
+    for name, value in _numbers(config.to_dict()):
+        most = next((most for end, most in _MOST.items() if name.endswith(end)))
+        if value > most:
+            raise ConfigError(f"model.options: {name} must be at most {most:,}, got {shown(value)}")
+    needed, memory = 16 * sum(sizes.values()), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > memory:
+        raise ConfigError(
+            f"model.options: {', '.join(sizes)} take at least {needed / 1e9:,.0f} GB in training, this machine has "
+            f"{memory / 1e9:,.0f} GB"
+        )
+
+
+def _numbers(values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, int]]:
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{prefix}{name}.")
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(number, int):
+                yield prefix + name, number
 
 
 def make_or_load_task(

@@ -36,7 +36,7 @@ class Config:
     shuffle: bool = setting(True, "Whether to shuffle.")
     language: str = setting("en", "Language.")
     lengths: tuple[int, ...] | None = setting(None, "Lengths.")
-    verbose: int = setting(1, "How much to print.", harmless=True)
+    verbose: int = setting(1, "How much to print.", may_change=True)
 
     def __post_init__(self):
         if self.seed < 0:
@@ -256,7 +256,7 @@ def test_differences_and_harmless_keys():
     new = dataclasses.replace(old, seed=2, verbose=0, data=dataclasses.replace(old.data, train=["a"]))
     assert differences(old, new) == {"data.train": ([], ["a"]), "seed": (1, 2), "verbose": (1, 0)}
     assert differences(old, Config()) == {}
-    assert differences(old, new, harmless=False) == {"data.train": ([], ["a"]), "seed": (1, 2)}
+    assert differences(old, new, may_change=False) == {"data.train": ([], ["a"]), "seed": (1, 2)}
     with pytest.raises(TypeError, match="Data"):
         differences(old, Data())
 

@@ -26,7 +26,7 @@ class Config:
 
     seed: int = setting(1, "Seed.")
     train: list[str] = setting([], "Files.", offers="paths")
-    verbose: int = setting(1, "How much to print.", harmless=True)
+    verbose: int = setting(1, "How much to print.", may_change=True)
 
 
 def test_new_folder_holds_the_config(tmp_path):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recipes.common.evaluation.comparison import compare
-from recipes.common.evaluation.metric_ranges import range_of
+from recipes.common.evaluation.comparison import compare, range_of
 
 
 def rows_of(metric, baseline, other):
