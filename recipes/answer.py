@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -27,15 +26,15 @@ from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.data.questions import QUESTIONS, Question, columns_of, read_questions
 from recipes.common.evaluation.answer_metrics import answer_scores, best_threshold, normalized, token_f1
 from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
-from recipes.common.finish import decoded, finish
+from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
     EncoderTrainingConfig,
     train_encoder_task,
 )
-from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
 from recipes.common.training.windowed import count_cut_questions
 
@@ -105,42 +104,41 @@ def main(config: AnswerConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    prepare(config)
-    with RunFolder(config.run_folder, config) as run:
-        train, validation, test = open_parts(config.data, SOURCE, account=run.data)
-        task = make_model(config, run, train)
-        parts = {"training": train, "validation": validation, "test": test}
-        cut = {
-            name: count_cut_questions(name, task.preprocessor, [row.question for row in rows])
-            for name, rows in parts.items()
-        }
-        seconds, _ = train_encoder_task(
-            task, run, config.training, columns_of(train), columns_of(validation), metric="accuracy", mode="max"
-        )
-        if config.model.no_answer_threshold == TUNE and not all(row.answers for row in validation):
-            tune_threshold(task, validation, config.data.language)
-            task.save_to_preset(run.path / "model")
-        (questions, contexts), _ = columns_of(test)
-        found = task.answer(questions, contexts, top_k=config.best)
-        scores = report(run, test, found, config.data.language, test == validation)
-        results = {
-            "parameters": task.count_params(),
-            "test_questions": len(test),
-            "test_questions_cut": cut["test"],
-            "without_answer": sum(not row.answers for row in test),
-            **scores,
-            "no_answer_threshold": task.no_answer_threshold,
-            "training_seconds": round(seconds, 1),
-        }
+    return run_steps(config, "answer", steps)
 
-        def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            given = served.serve(questions[:3], contexts[:3])["answers"]
-            return zip(questions, decoded(given), [answers[0].text for answers in found[:3]], strict=False)
 
-        options = {"export": {} if config.export else None, "trial": trial, "test_is_validation": test == validation}
-        options["examples"] = list(zip(questions[:3], contexts[:3], strict=True))
-        return finish(run, "answer", task, results, started, **options)
+def steps(config: AnswerConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
+    train, validation, test = open_parts(config.data, SOURCE, account=run.data)
+    task = make_model(config, run, train)
+    parts = {"training": train, "validation": validation, "test": test}
+    cut = {
+        name: count_cut_questions(name, task.preprocessor, [row.question for row in rows])
+        for name, rows in parts.items()
+    }
+    train_encoder_task(
+        task, run, config.training, columns_of(train), columns_of(validation), metric="accuracy", mode="max"
+    )
+    if config.model.no_answer_threshold == TUNE and not all(row.answers for row in validation):
+        tune_threshold(task, validation, config.data.language)
+        task.save_to_preset(run.path / "model")
+    (questions, contexts), _ = columns_of(test)
+    found = task.answer(questions, contexts, top_k=config.best)
+    scores = report(run, test, found, config.data.language, test == validation)
+    results = {
+        "test_questions": len(test),
+        "test_questions_cut": cut["test"],
+        "without_answer": sum(not row.answers for row in test),
+        **scores,
+        "no_answer_threshold": task.no_answer_threshold,
+    }
+
+    def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+        given = served.serve(questions[:3], contexts[:3])["answers"]
+        return zip(questions, decoded(given), [answers[0].text for answers in found[:3]], strict=False)
+
+    examples = list(zip(questions[:3], contexts[:3], strict=True))
+    return Outcome(task, results, trial, examples, test_is_validation=test == validation)
 
 
 def make_model(config: AnswerConfig, run: RunFolder, examples: Sequence[Question]) -> zoo.QuestionAnswerer:

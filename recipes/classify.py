@@ -13,7 +13,6 @@ The same command resumes an interrupted run.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -36,8 +35,8 @@ from recipes.common.errors import ConfigError, DataError, shown
 from recipes.common.evaluation.calibrated import calibrate, calibration_scores
 from recipes.common.evaluation.error_lists import ERRORS_FILE, label_errors, write_errors
 from recipes.common.evaluation.label_metrics import label_scores, linear_baseline
-from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.training.encoder_recipe import (
     EncoderTokenizerConfig,
@@ -100,77 +99,73 @@ def main(config: ClassifyConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    check(config)
+    return run_steps(config, "classify", steps, check)
+
+
+def steps(config: ClassifyConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
     problem = config.model.problem
-    with RunFolder(config.run_folder, config) as run:
-        train_examples, validation_examples, test_examples = open_examples_of(config, run)
-        task = make_model(config, run, train_examples)
-        unknown: dict[str, int] = {}
-        if problem != "regression":
-            validation_rows, test_rows = (
-                [(_labels_of(each), each.origin) for each in examples]
-                for examples in (validation_examples, test_examples)
-            )
-            require_known_labels(task.labels.names, validation_rows)
-            unknown = unknown_labels(task.labels.names, test_rows, "label")
-        validation = columns_of(validation_examples)
-        seconds, _ = train_encoder_task(
-            task,
-            run,
-            config.training,
-            columns_of(train_examples),
-            validation,
-            metric=task.default_metrics()[0].name,
-            mode="min" if problem == "regression" else "max",
-            **weights_of(config, task, train_examples),
+    train_examples, validation_examples, test_examples = open_examples_of(config, run)
+    task = make_model(config, run, train_examples)
+    unknown: dict[str, int] = {}
+    if problem != "regression":
+        validation_rows, test_rows = (
+            [(_labels_of(each), each.origin) for each in examples] for examples in (validation_examples, test_examples)
         )
-        if config.calibrate and problem != "regression":
-            calibrate(task, *validation)
-        if config.tune_thresholds:
-            thresholds = task.tune_thresholds(*validation)
-            print("thresholds:", ", ".join(f"{label} {threshold:.3f}" for label, threshold in thresholds.items()))
-        task.save_to_preset(run.path / "model")
-        texts, truth = columns_of(test_examples)
-        values = task.predict(texts)
-        predicted = task.preprocessor.labels_of(values, task.threshold)
-        is_fitted = test_examples == validation_examples
-        draw(run, task, truth, predicted, is_fitted)
-        run.final_steps.add(ERRORS_FILE, list_errors, run, task, test_examples, values, predicted)
-        results: dict[str, Any] = {"parameters": task.count_params(), "test_examples": len(truth), **unknown}
-        results["test_examples_cut"] = count_cut("test", task.preprocessor, texts)
-        results.update(label_scores(truth, predicted, problem))
-        if problem != "regression":
-            results.update(calibration_scores(run, task, values, numbers_of(task, truth), is_fitted=is_fitted))
-        if config.tune_thresholds:
-            results["thresholds"] = {
-                name: round(value, 4) for name, value in zip(task.labels, task.threshold, strict=True)
-            }
-        if config.baseline:
-            name = f"TF-IDF + {'ridge' if problem == 'regression' else 'logistic'} regression"
-            try:
-                results[name] = linear_baseline(*columns_of(train_examples), texts, truth, problem)
-            except ValueError as error:
-                # texts without words, for example
-                print(f"{name} is left out: {error}")
-        results["training_seconds"] = round(seconds, 1)
+        require_known_labels(task.labels.names, validation_rows)
+        unknown = unknown_labels(task.labels.names, test_rows, "label")
+    validation = columns_of(validation_examples)
+    train_encoder_task(
+        task,
+        run,
+        config.training,
+        columns_of(train_examples),
+        validation,
+        metric=task.default_metrics()[0].name,
+        mode="min" if problem == "regression" else "max",
+        **weights_of(config, task, train_examples),
+    )
+    if config.calibrate and problem != "regression":
+        calibrate(task, *validation)
+    if config.tune_thresholds:
+        thresholds = task.tune_thresholds(*validation)
+        print("thresholds:", ", ".join(f"{label} {threshold:.3f}" for label, threshold in thresholds.items()))
+    task.save_to_preset(run.path / "model")
+    texts, truth = columns_of(test_examples)
+    values = task.predict(texts)
+    predicted = task.preprocessor.labels_of(values, task.threshold)
+    is_fitted = test_examples == validation_examples
+    draw(run, task, truth, predicted, is_fitted)
+    run.final_steps.add(ERRORS_FILE, list_errors, run, task, test_examples, values, predicted)
+    results: dict[str, Any] = {"test_examples": len(truth), **unknown}
+    results["test_examples_cut"] = count_cut("test", task.preprocessor, texts)
+    results.update(label_scores(truth, predicted, problem))
+    if problem != "regression":
+        results.update(calibration_scores(run, task, values, numbers_of(task, truth), is_fitted=is_fitted))
+    if config.tune_thresholds:
+        results["thresholds"] = {name: round(value, 4) for name, value in zip(task.labels, task.threshold, strict=True)}
+    if config.baseline:
+        name = f"TF-IDF + {'ridge' if problem == 'regression' else 'logistic'} regression"
+        try:
+            results[name] = linear_baseline(*columns_of(train_examples), texts, truth, problem)
+        except ValueError as error:
+            # texts without words, for example
+            print(f"{name} is left out: {error}")
+    inputs = tuple(column[:3] for column in texts) if task.preprocessor.pairs else texts[:3]
+    examples = list(zip(*inputs, strict=True)) if task.preprocessor.pairs else inputs
 
-        inputs = tuple(column[:3] for column in texts) if task.preprocessor.pairs else texts[:3]
-        examples = list(zip(*inputs, strict=True)) if task.preprocessor.pairs else inputs
+    def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
+        outputs = served.serve(*inputs) if task.preprocessor.pairs else served.serve(inputs)
+        return zip(
+            examples,
+            np.asarray(next(iter(outputs.values())) if len(outputs) == 1 else outputs["probabilities"]),
+            task.predict(inputs),
+            strict=True,
+        )
 
-        def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
-            outputs = served.serve(*inputs) if task.preprocessor.pairs else served.serve(inputs)
-            return zip(
-                examples,
-                np.asarray(next(iter(outputs.values())) if len(outputs) == 1 else outputs["probabilities"]),
-                task.predict(inputs),
-                strict=True,
-            )
-
-        options = {"export": {} if config.export else None, "trial": trial, "test_is_validation": is_fitted}
-        names = ", ".join(task.labels.strings)
-        options["numbers"] = "value" if problem == "regression" else f"probabilities of {names}:"
-        return finish(run, "classify", task, results, started, examples=examples, **options)
+    names = ", ".join(task.labels.strings)
+    numbers = "value" if problem == "regression" else f"probabilities of {names}:"
+    return Outcome(task, results, trial, examples, test_is_validation=is_fitted, numbers=numbers)
 
 
 def check(config: ClassifyConfig) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -27,8 +26,9 @@ from recipes.common.data.data_config import TextDataConfig
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.evaluation.translation_metrics import translation_scores
-from recipes.common.finish import decoded, finish
+from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder, has_ended
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.distill_data import (
     GENERATED,
     Material,
@@ -170,60 +170,58 @@ def main(config: DistillConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    check(config)
-    with RunFolder(config.run_folder, config) as run:
-        source = config.teacher.start_from or train_teacher(config, run)
-        teacher = load_teacher(run, source, config.teacher.task)
-        kind = type(teacher).__name__
-        if kind not in _WEIGHTS:
-            raise ConfigError(f"teacher.task must be one of {', '.join(_WEIGHTS)}, got a {kind}")
-        require_keys_of(kind, differences(DistillConfig(), config))
-        print(f"teacher: {source}, a {kind} of {teacher.count_params():,} parameters")
-        student = make_student(config.model, run, teacher)
-        print(f"student: {student.count_params():,} parameters")
-        material = make_material(config, run, teacher, student)
-        weights = weights_of(config, kind)
-        with errors_of("distillation"):
-            model = zoo.training.Distiller(student, teacher, temperature=config.distillation.temperature, **weights)
-        optimizer = make_optimizer(config.training, material.training.number_of_batches, student)
-        for task, options in ((teacher, {}), (model, {"optimizer": optimizer})):
-            task.compile(
-                loss=zoo.training.TokenCrossEntropy(),
-                weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
-                jit_compile=config.training.is_compiled,
-                **options,
-            )
-        shown = ("nll", "loss") if weights["soft"] or weights["cosine"] else ("nll",)
-        seconds = train(
-            model,
-            run,
-            config.training,
-            material.training,
-            material.validation.dataset,
-            curves={
-                f"{part}, {name}": prefix + name
-                for name in shown
-                for part, prefix in (("training", ""), ("validation", "val_"))
-            },
-            monitor="val_nll",
-            task=student,
+    return run_steps(config, "distill", steps, check)
+
+
+def steps(config: DistillConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
+    source = config.teacher.start_from or train_teacher(config, run)
+    teacher = load_teacher(run, source, config.teacher.task)
+    kind = type(teacher).__name__
+    if kind not in _WEIGHTS:
+        raise ConfigError(f"teacher.task must be one of {', '.join(_WEIGHTS)}, got a {kind}")
+    require_keys_of(kind, differences(DistillConfig(), config))
+    print(f"teacher: {source}, a {kind} of {teacher.count_params():,} parameters")
+    student = make_student(config.model, run, teacher)
+    print(f"student: {student.count_params():,} parameters")
+    material = make_material(config, run, teacher, student)
+    weights = weights_of(config, kind)
+    with errors_of("distillation"):
+        model = zoo.training.Distiller(student, teacher, temperature=config.distillation.temperature, **weights)
+    optimizer = make_optimizer(config.training, material.training.number_of_batches, student)
+    for task, options in ((teacher, {}), (model, {"optimizer": optimizer})):
+        task.compile(
+            loss=zoo.training.TokenCrossEntropy(),
+            weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
+            jit_compile=config.training.is_compiled,
+            **options,
         )
-        logs, known = (
-            task.evaluate(material.validation.dataset, return_dict=True, verbose=0) for task in (model, teacher)
-        )
-        results = {
-            "task": kind,
-            "parameters": student.count_params(),
-            "teacher_parameters": teacher.count_params(),
-            "trained_parameters": sum(math.prod(weight.shape) for weight in student.trainable_weights),
-            **likelihoods("validation", float(logs["nll"])),
-            **likelihoods("teacher_validation", float(known["nll"])),
-            **{f"validation_{name}": round(float(value), 4) for name, value in logs.items() if name.endswith("_loss")},
-            **text_scores(teacher, student, material),
-            "training_seconds": round(seconds, 1),
-        }
-        return end(config, run, student, material, results, started)
+    shown = ("nll", "loss") if weights["soft"] or weights["cosine"] else ("nll",)
+    train(
+        model,
+        run,
+        config.training,
+        material.training,
+        material.validation.dataset,
+        curves={
+            f"{part}, {name}": prefix + name
+            for name in shown
+            for part, prefix in (("training", ""), ("validation", "val_"))
+        },
+        monitor="val_nll",
+        task=student,
+    )
+    logs, known = (task.evaluate(material.validation.dataset, return_dict=True, verbose=0) for task in (model, teacher))
+    results = {
+        "task": kind,
+        "teacher_parameters": teacher.count_params(),
+        "trained_parameters": sum(math.prod(weight.shape) for weight in student.trainable_weights),
+        **likelihoods("validation", float(logs["nll"])),
+        **likelihoods("teacher_validation", float(known["nll"])),
+        **{f"validation_{name}": round(float(value), 4) for name, value in logs.items() if name.endswith("_loss")},
+        **text_scores(teacher, student, material),
+    }
+    return outcome_of(config, student, material, results)
 
 
 def check(config: DistillConfig) -> None:
@@ -304,10 +302,8 @@ def text_scores(teacher: Any, student: Any, material: Material) -> dict[str, Any
     return scores
 
 
-def end(
-    config: DistillConfig, run: RunFolder, student: Any, material: Material, results: dict[str, Any], started: float
-) -> dict[str, Any]:
-    """Exports the student, tries the export, and writes the results."""
+def outcome_of(config: DistillConfig, student: Any, material: Material, results: dict[str, Any]) -> Outcome:
+    """Returns the student, what was measured, and how the export is tried."""
     if isinstance(student, zoo.MaskedLM):
         texts, export = [pretrain_masked_lm.with_gap(student, text) for text in material.examples[:3]], {}
     elif isinstance(student, zoo.CausalLM):
@@ -323,8 +319,7 @@ def end(
             return zip(texts, outputs, map(np.asarray, expected), strict=True)
         return zip(texts, decoded(served.serve(texts)), student.generate(texts, **export), strict=True)
 
-    options = {"export": export if config.export else None, "trial": trial, "examples": texts}
-    return finish(run, "distill", student, results, started, **options)
+    return Outcome(student, results, trial, texts, export)
 
 
 if __name__ == "__main__":

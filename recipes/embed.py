@@ -14,7 +14,6 @@ Pairs with a similarity (cosine_regression, cosent), pairs that belong together,
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -31,8 +30,8 @@ from recipes.common.data.retrieval import Retrieval, SearchFilesConfig, open_bei
 from recipes.common.data.text_groups import GROUPS, TextGroup, group_columns, read_groups
 from recipes.common.errors import ConfigError, DataError, shown
 from recipes.common.evaluation.embedding_scores import EmbeddingScores, similarity_baseline
-from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
@@ -145,49 +144,46 @@ def main(config: EmbedConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    prepare(config)
-    check(config)
-    with RunFolder(config.run_folder, config) as run:
-        train, validation, test = open_data(config, run.data)
-        pairs, retrieval = open_evaluation(config, test)
-        task = make_or_load_task(
-            zoo.TextEmbedder,
-            config.model,
-            config.tokenizer,
-            run,
-            lambda: (text for row in train for text in row.texts),
-            objective=config.objective.name,
-            truncate=True,
-            **task_options(config.model),
-        )
-        loss = make_loss(config.objective, task.width)
-        parts = (training_columns(config, part) for part in (train, validation))
-        seconds, _ = train_encoder_task(task, run, config.training, *parts, metric="loss", mode="min", loss=loss)
-        results: dict[str, Any] = {"parameters": task.count_params()}
-        scores = EmbeddingScores(task, run, config.objective.widths)
-        if pairs:
-            exact = config.objective.name == "cosine_regression"
-            results |= scores.of_pairs(pairs, config.data.highest, exact=exact, is_validation=test == validation)
-            if config.baseline:
-                results |= similarity_baseline(pairs, (text for row in train for text in row.texts))
-        if retrieval is not None:
-            results |= scores.of_search(retrieval, baseline=config.baseline)
-        results["training_seconds"] = round(seconds, 1)
-        texts = list(test[0].texts)
+    return run_steps(config, "embed", steps, check)
 
-        def trial(served: Any) -> Iterable[tuple[str, np.ndarray, np.ndarray]]:
-            return zip(texts, np.asarray(served.serve(texts)), task.embed(texts), strict=True)
 
-        # else they are measured by a search, and pairs, of their own
-        has_test = (
-            config.evaluation.queries is None
-            or config.objective.name in zoo.preprocessing.text_embedder.WITH_SIMILARITIES
-        )
-        options = {"export": {} if config.export else None, "trial": trial, "examples": texts}
-        options["test_is_validation"] = test == validation if has_test else None
-        options["numbers"] = "embedding"
-        return finish(run, "embed", task, results, started, **options)
+def steps(config: EmbedConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
+    train, validation, test = open_data(config, run.data)
+    pairs, retrieval = open_evaluation(config, test)
+    task = make_or_load_task(
+        zoo.TextEmbedder,
+        config.model,
+        config.tokenizer,
+        run,
+        lambda: (text for row in train for text in row.texts),
+        objective=config.objective.name,
+        truncate=True,
+        **task_options(config.model),
+    )
+    loss = make_loss(config.objective, task.width)
+    parts = (training_columns(config, part) for part in (train, validation))
+    train_encoder_task(task, run, config.training, *parts, metric="loss", mode="min", loss=loss)
+    results: dict[str, Any] = {}
+    scores = EmbeddingScores(task, run, config.objective.widths)
+    if pairs:
+        exact = config.objective.name == "cosine_regression"
+        results |= scores.of_pairs(pairs, config.data.highest, exact=exact, is_validation=test == validation)
+        if config.baseline:
+            results |= similarity_baseline(pairs, (text for row in train for text in row.texts))
+    if retrieval is not None:
+        results |= scores.of_search(retrieval, baseline=config.baseline)
+    texts = list(test[0].texts)
+
+    def trial(served: Any) -> Iterable[tuple[str, np.ndarray, np.ndarray]]:
+        return zip(texts, np.asarray(served.serve(texts)), task.embed(texts), strict=True)
+
+    # else they are measured by a search, and pairs, of their own
+    has_test = (
+        config.evaluation.queries is None or config.objective.name in zoo.preprocessing.text_embedder.WITH_SIMILARITIES
+    )
+    is_validation = test == validation if has_test else None
+    return Outcome(task, results, trial, texts, test_is_validation=is_validation, numbers="embedding")
 
 
 def check(config: EmbedConfig) -> None:
@@ -196,6 +192,7 @@ def check(config: EmbedConfig) -> None:
     Raises:
         ConfigError: If one is not used.
     """
+    prepare(config)
     data, objective, evaluation = config.data, config.objective, config.evaluation
     for key, names in _KEYS_OF.items():
         value, default = getattr(objective, key), getattr(ObjectiveConfig(), key)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -25,8 +24,9 @@ from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.evaluation.text_metrics import exact_match
-from recipes.common.finish import decoded, finish
+from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.tokenizers import TokenizerConfig
@@ -132,68 +132,73 @@ def main(config: FinetuneConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    prepare(config)
+    return run_steps(config, "finetune", steps, check)
+
+
+def steps(config: FinetuneConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
     data = config.data
-    with errors_of("data.chat_format"):
-        chat_format = zoo.tokenizers.chat.get_chat_format(data.chat_format or "chatml")
-    with RunFolder(config.run_folder, config) as run:
-        task = None
-        if config.model.start_from is not None:
-            task = make_model(config, run, chat_format)
-            chat_format = task.chat_format
-        training, validation, test = open_parts(data, source_of(data, chat_format), account=run.data)
-        if task is None:
-            task = make_model(config, run, chat_format, training)
-        is_validation = test == validation
-        batches, held_out, test = make_batches(config, task, training, validation, test)
-        with zoo.distribution.scope():
-            task.compile(
-                optimizer=make_optimizer(config.training, batches.number_of_batches, task),
-                weighted_metrics=[
-                    zoo.training.TokenNegativeLogLikelihood(name="nll"),
-                    zoo.training.TokenAccuracy(),
-                    zoo.training.TokenCount(),
-                ],
-                jit_compile=config.training.is_compiled,
-            )
-
-        def samples() -> list[str]:
-            shown = test[: config.training.samples]
-            pairs = zip(shown, replies(task, config, shown), strict=True)
-            return [f"{conversation.messages[-2]['content']}\n  -> {reply}" for conversation, reply in pairs]
-
-        seconds = train(
-            task,
-            run,
-            config.training,
-            batches,
-            held_out.dataset,
-            curves={"training": "nll", "validation": "val_nll"},
-            monitor="val_nll",
-            samples=samples,
+    chat_format = zoo.tokenizers.chat.get_chat_format(data.chat_format or "chatml")
+    task = None
+    if config.model.start_from is not None:
+        task = make_model(config, run, chat_format)
+        chat_format = task.chat_format
+    training, validation, test = open_parts(data, source_of(data, chat_format), account=run.data)
+    if task is None:
+        task = make_model(config, run, chat_format, training)
+    is_validation = test == validation
+    batches, held_out, test = make_batches(config, task, training, validation, test)
+    with zoo.distribution.scope():
+        task.compile(
+            optimizer=make_optimizer(config.training, batches.number_of_batches, task),
+            weighted_metrics=[
+                zoo.training.TokenNegativeLogLikelihood(name="nll"),
+                zoo.training.TokenAccuracy(),
+                zoo.training.TokenCount(),
+            ],
+            jit_compile=config.training.is_compiled,
         )
-        logs = task.evaluate(held_out.dataset, return_dict=True, verbose=0)
-        outputs, expected = replies(task, config, test), [talk.messages[-1]["content"].strip() for talk in test]
-        results = {
-            "parameters": task.count_params(),
-            "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
-            f"validation_nll_per_{'reply_' if data.loss == 'replies' else ''}token": round(float(logs["nll"]), 4),
-            "test_conversations": len(test),
-            "exact_match": round(exact_match(outputs, expected), 4),
-            "training_seconds": round(seconds, 1),
-        }
-        export = {"sampler": "greedy", "max_new_tokens": config.new_tokens}
 
-        asked = [talk.messages[:-1] for talk in test[:3]]
+    def samples() -> list[str]:
+        shown = test[: config.training.samples]
+        pairs = zip(shown, replies(task, config, shown), strict=True)
+        return [f"{conversation.messages[-2]['content']}\n  -> {reply}" for conversation, reply in pairs]
 
-        def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            answers = served.chat(*(column.to_tensor("") for column in zoo.tokenizers.chat.as_ragged(asked)))
-            questions = [messages[-1]["content"] for messages in asked]
-            return zip(questions, decoded(answers), task.generate(asked, **export), strict=True)
+    train(
+        task,
+        run,
+        config.training,
+        batches,
+        held_out.dataset,
+        curves={"training": "nll", "validation": "val_nll"},
+        monitor="val_nll",
+        samples=samples,
+    )
+    logs = task.evaluate(held_out.dataset, return_dict=True, verbose=0)
+    outputs, expected = replies(task, config, test), [talk.messages[-1]["content"].strip() for talk in test]
+    results = {
+        "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
+        f"validation_nll_per_{'reply_' if data.loss == 'replies' else ''}token": round(float(logs["nll"]), 4),
+        "test_conversations": len(test),
+        "exact_match": round(exact_match(outputs, expected), 4),
+    }
+    export = {"sampler": "greedy", "max_new_tokens": config.new_tokens}
 
-        ending = {"export": export if config.export else None, "trial": trial, "test_is_validation": is_validation}
-        return finish(run, "finetune", task, results, started, examples=asked, **ending)
+    asked = [talk.messages[:-1] for talk in test[:3]]
+
+    def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+        answers = served.chat(*(column.to_tensor("") for column in zoo.tokenizers.chat.as_ragged(asked)))
+        questions = [messages[-1]["content"] for messages in asked]
+        return zip(questions, decoded(answers), task.generate(asked, **export), strict=True)
+
+    return Outcome(task, results, trial, asked, export, is_validation)
+
+
+def check(config: FinetuneConfig) -> None:
+    """Checks what can be checked before the data are read, and makes ready for a model."""
+    prepare(config)
+    with errors_of("data.chat_format"):
+        zoo.tokenizers.chat.get_chat_format(config.data.chat_format or "chatml")
 
 
 def source_of(data: DataConfig, chat_format: zoo.tokenizers.ChatFormat) -> Source:

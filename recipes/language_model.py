@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -25,8 +24,9 @@ from recipes.common.corpus.shards import Corpus
 from recipes.common.data.data_config import TextDataConfig
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import bits_per_character, perplexity
-from recipes.common.finish import decoded, finish
+from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.corpora import (
     TRAIN_HELP,
@@ -126,59 +126,64 @@ def main(config: LanguageModelConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    prepare(config)
+    return run_steps(config, "language_model", steps, check)
+
+
+def steps(config: LanguageModelConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
     sampler = make_sampler(config.sampler)
+    corpora = open_corpora(config, run)
+    train_text, validation_text = open_running_text(config.data, corpora, run)
+    task = make_model(config, run, train_text, corpora)
+    prompts = config.prompts
+    if prompts is None:
+        prompts = first_words(validation_text, task.backbone.config.max_length)
+    check_prompts(prompts, task)
+    batches, validation = make_batches(config, task, train_text, validation_text, corpora)
+
+    def samples() -> list[str]:
+        return task.generate(prompts, sampler=sampler, max_new_tokens=config.new_tokens, jit_compile=False)
+
+    train(
+        task,
+        run,
+        config.training,
+        batches,
+        validation.dataset,
+        curves={"training": "nll", "validation": "val_nll"},
+        monitor="val_nll",
+        samples=samples,
+    )
+    nll = float(task.evaluate(validation.dataset, return_dict=True, verbose=0)["nll"])
+    characters = sum(map(len, validation_text))
+    tokens, lost = validation.number_of_tokens, int(task.tokenizer.lost_characters(validation_text).sum())
+    results = {
+        "validation_tokens": tokens,
+        "validation_nll_per_token": round(nll, 4),
+        "validation_perplexity": perplexity(nll),
+        **({"validation_lost_characters": lost} if lost else {}),
+        f"validation_{bits_per_character(lost)}": round(nll / math.log(2) * tokens / characters, 4),
+    }
+    options = {"sampler": sampler, "max_new_tokens": config.new_tokens}
+
+    texts = prompts[:3]
+
+    def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+        return zip(texts, decoded(served.serve(texts)), task.generate(texts, **options), strict=True)
+
+    return Outcome(task, results, trial, texts, export=options | {"sampler": config.sampler})
+
+
+def check(config: LanguageModelConfig) -> None:
+    """Checks what can be checked before the data are read, and makes ready for a model."""
+    prepare(config)
+    make_sampler(config.sampler)
     training = config.training
     if training.batch_size * max(training.length, training.batches_per_epoch) > _MOST_NUMBERS:
         raise ConfigError(
             f"training.batch_size must be at most {_MOST_NUMBERS} divided by training.length {training.length} and by "
             f"training.batches_per_epoch {training.batches_per_epoch}, got {training.batch_size}"
         )
-    with RunFolder(config.run_folder, config) as run:
-        corpora = open_corpora(config, run)
-        train_text, validation_text = open_running_text(config.data, corpora, run)
-        task = make_model(config, run, train_text, corpora)
-        prompts = config.prompts
-        if prompts is None:
-            prompts = first_words(validation_text, task.backbone.config.max_length)
-        check_prompts(prompts, task)
-        batches, validation = make_batches(config, task, train_text, validation_text, corpora)
-
-        def samples() -> list[str]:
-            return task.generate(prompts, sampler=sampler, max_new_tokens=config.new_tokens, jit_compile=False)
-
-        seconds = train(
-            task,
-            run,
-            config.training,
-            batches,
-            validation.dataset,
-            curves={"training": "nll", "validation": "val_nll"},
-            monitor="val_nll",
-            samples=samples,
-        )
-        nll = float(task.evaluate(validation.dataset, return_dict=True, verbose=0)["nll"])
-        characters = sum(map(len, validation_text))
-        tokens, lost = validation.number_of_tokens, int(task.tokenizer.lost_characters(validation_text).sum())
-        results = {
-            "parameters": task.count_params(),
-            "validation_tokens": tokens,
-            "validation_nll_per_token": round(nll, 4),
-            "validation_perplexity": perplexity(nll),
-            **({"validation_lost_characters": lost} if lost else {}),
-            f"validation_{bits_per_character(lost)}": round(nll / math.log(2) * tokens / characters, 4),
-            "training_seconds": round(seconds, 1),
-        }
-        options = {"sampler": sampler, "max_new_tokens": config.new_tokens}
-
-        texts = prompts[:3]
-
-        def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            return zip(texts, decoded(served.serve(texts)), task.generate(texts, **options), strict=True)
-
-        export = options | {"sampler": config.sampler} if config.export else None
-        return finish(run, "language_model", task, results, started, export=export, trial=trial, examples=texts)
 
 
 def make_batches(

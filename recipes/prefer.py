@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -36,8 +35,9 @@ from recipes.common.data.preference_data import (
 )
 from recipes.common.errors import ConfigError, errors_of
 from recipes.common.evaluation.preference_results import count_cut_prompts, draw, last_words, reply_scores
-from recipes.common.finish import decoded, finish
+from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder, has_ended
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
 from recipes.common.training.models import make_or_load_task
 from recipes.common.training.reference import likelihoods, reference_likelihoods
@@ -119,79 +119,77 @@ def main(config: PreferConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    check(config)
-    with RunFolder(config.run_folder, config) as run:
-        source = config.model.start_from or train_start(config, run)
-        task = load_start(config, run, source)
-        training, validation, test = open_preferences(config, task, run)
-        is_validation = test == validation
-        longest = longest_of(config, task)
-        rows = PreferenceRows(task.preprocessor, longest)
-        tokenized = {
-            name: rows.tokenized(part)
-            for name, part in (("training", training), ("validation", validation), ("test", test))
-        }
-        tokens = {name: columns for name, (_, columns) in tokenized.items()}
-        test = tokenized["test"][0]
-        model, loss = zoo.training.ReplyLikelihoods(task), make_loss(config)
-        size = config.training.batch_size
-        if loss.needs_reference:
-            # without the path of the run, which may be moved
-            name = config.model.start_from or "start/model"
-            reference = reference_likelihoods(run, model, rows, tokens, source=name, batch_size=size)
-        else:
-            reference = {name: np.zeros((int(part["ids"].nrows()), 2)) for name, part in tokens.items()}
-        before = replies(task, config, test)
-        options = {"batch_size": size, "seed": config.training.seed}
-        batches = batching.ExampleBatches(rows, tokens["training"], reference["training"], **options)
-        held_out = batching.ExampleBatches(
-            rows, tokens["validation"], reference["validation"], shuffle=False, **options
-        )
-        print(f"training: {batches.number_of_rows}, validation: {held_out.number_of_rows}; {rows.dropped.report()}")
-        model.compile(
-            optimizer=make_optimizer(config.training, batches.number_of_batches, task),
-            loss=loss,
-            weighted_metrics=[
-                keras.metrics.MeanMetricWrapper(loss.margins, name="reward_margin"),
-                keras.metrics.MeanMetricWrapper(loss.accuracies, name="reward_accuracy"),
-            ],
-            jit_compile=config.training.is_compiled,
-        )
+    return run_steps(config, "prefer", steps, check)
 
-        def samples() -> list[str]:
-            shown = test[: config.training.samples]
-            pairs = zip(shown, replies(task, config, shown), strict=True)
-            return [f"{last_words(preference)}\n  -> {reply}" for preference, reply in pairs]
 
-        seconds = train(
-            model,
-            run,
-            config.training,
-            batches,
-            held_out.dataset,
-            curves={"training": "loss", "validation": "val_loss"},
-            samples=samples,
-            throughput=False,
-            task=task,
-        )
-        logs = model.evaluate(held_out.dataset, return_dict=True, verbose=0)
-        margins = np.array(loss.margins(reference["test"], likelihoods(model, rows, tokens["test"], size)))
-        draw(run, model.history.history, margins, is_validation)
-        results = {
-            "method": config.method,
-            "parameters": task.count_params(),
-            "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
-            "validation_loss": round(float(logs["loss"]), 4),
-            "validation_reward_accuracy": round(float(logs["reward_accuracy"]), 4),
-            "validation_reward_margin": round(float(logs["reward_margin"]), 4),
-            "test_pairs": len(test),
-            "test_prompts_cut": count_cut_prompts("test", task, tokens["test"]["learned"], config.new_tokens),
-            "test_reward_accuracy": round(float(np.mean((np.sign(margins) + 1) / 2)), 4),
-            **reply_scores(run, test, before, replies(task, config, test)),
-            "training_seconds": round(seconds, 1),
-        }
-        return end(config, run, task, test, results, started, is_validation)
+def steps(config: PreferConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
+    source = config.model.start_from or train_start(config, run)
+    task = load_start(config, run, source)
+    training, validation, test = open_preferences(config, task, run)
+    is_validation = test == validation
+    longest = longest_of(config, task)
+    rows = PreferenceRows(task.preprocessor, longest)
+    tokenized = {
+        name: rows.tokenized(part)
+        for name, part in (("training", training), ("validation", validation), ("test", test))
+    }
+    tokens = {name: columns for name, (_, columns) in tokenized.items()}
+    test = tokenized["test"][0]
+    model, loss = zoo.training.ReplyLikelihoods(task), make_loss(config)
+    size = config.training.batch_size
+    if loss.needs_reference:
+        # without the path of the run, which may be moved
+        name = config.model.start_from or "start/model"
+        reference = reference_likelihoods(run, model, rows, tokens, source=name, batch_size=size)
+    else:
+        reference = {name: np.zeros((int(part["ids"].nrows()), 2)) for name, part in tokens.items()}
+    before = replies(task, config, test)
+    options = {"batch_size": size, "seed": config.training.seed}
+    batches = batching.ExampleBatches(rows, tokens["training"], reference["training"], **options)
+    held_out = batching.ExampleBatches(rows, tokens["validation"], reference["validation"], shuffle=False, **options)
+    print(f"training: {batches.number_of_rows}, validation: {held_out.number_of_rows}; {rows.dropped.report()}")
+    model.compile(
+        optimizer=make_optimizer(config.training, batches.number_of_batches, task),
+        loss=loss,
+        weighted_metrics=[
+            keras.metrics.MeanMetricWrapper(loss.margins, name="reward_margin"),
+            keras.metrics.MeanMetricWrapper(loss.accuracies, name="reward_accuracy"),
+        ],
+        jit_compile=config.training.is_compiled,
+    )
+
+    def samples() -> list[str]:
+        shown = test[: config.training.samples]
+        pairs = zip(shown, replies(task, config, shown), strict=True)
+        return [f"{last_words(preference)}\n  -> {reply}" for preference, reply in pairs]
+
+    train(
+        model,
+        run,
+        config.training,
+        batches,
+        held_out.dataset,
+        curves={"training": "loss", "validation": "val_loss"},
+        samples=samples,
+        throughput=False,
+        task=task,
+    )
+    logs = model.evaluate(held_out.dataset, return_dict=True, verbose=0)
+    margins = np.array(loss.margins(reference["test"], likelihoods(model, rows, tokens["test"], size)))
+    draw(run, model.history.history, margins, is_validation)
+    results = {
+        "method": config.method,
+        "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
+        "validation_loss": round(float(logs["loss"]), 4),
+        "validation_reward_accuracy": round(float(logs["reward_accuracy"]), 4),
+        "validation_reward_margin": round(float(logs["reward_margin"]), 4),
+        "test_pairs": len(test),
+        "test_prompts_cut": count_cut_prompts("test", task, tokens["test"]["learned"], config.new_tokens),
+        "test_reward_accuracy": round(float(np.mean((np.sign(margins) + 1) / 2)), 4),
+        **reply_scores(run, test, before, replies(task, config, test)),
+    }
+    return outcome_of(config, task, test, results, is_validation)
 
 
 def check(config: PreferConfig) -> None:
@@ -284,16 +282,14 @@ def replies(task: zoo.CausalLM, config: PreferConfig, preferences: Sequence[Pref
     return task.generate(prompts, sampler="greedy", max_new_tokens=config.new_tokens, truncate=True, **options)
 
 
-def end(
+def outcome_of(
     config: PreferConfig,
-    run: RunFolder,
     task: zoo.CausalLM,
     test: Sequence[Preference],
     results: dict[str, Any],
-    started: float,
     is_validation: bool,
-) -> dict[str, Any]:
-    """Exports the model, tries the export, and writes the results."""
+) -> Outcome:
+    """Returns the model, what was measured, and how the export is tried."""
     prompts = [preference.prompt for preference in test[:3]]
     export = {"sampler": "greedy", "max_new_tokens": config.new_tokens, "truncate": True}
 
@@ -304,8 +300,7 @@ def end(
             answers = served.chat(*(column.to_tensor("") for column in zoo.tokenizers.chat.as_ragged(prompts)))
         return zip(map(last_words, test[:3]), decoded(answers), task.generate(prompts, **export), strict=True)
 
-    options = {"export": export if config.export else None, "trial": trial, "test_is_validation": is_validation}
-    return finish(run, "prefer", task, results, started, examples=prompts, **options)
+    return Outcome(task, results, trial, prompts, export, is_validation)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ interrupted run.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -26,8 +25,8 @@ from recipes.common.data.data_config import TextDataConfig
 from recipes.common.data.plain_text import cut_texts
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.text_metrics import perplexity
-from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.corpora import (
     TRAIN_HELP,
     WEIGHTS_HELP,
@@ -42,7 +41,6 @@ from recipes.common.training.encoder_recipe import (
     EncoderTrainingConfig,
     train_encoder_task,
 )
-from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
 from recipes.common.words import word_places
 
@@ -98,52 +96,45 @@ def main(config: MaskedLMConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    prepare(config)
-    with RunFolder(config.run_folder, config) as run:
-        corpora = open_corpora(config, run)
-        parts = open_running_text(config.data, corpora, run)
-        train, validation = (cut_texts(documents, config.data.words_per_text) for documents in parts)
-        if corpora and config.model.start_from is None:
-            adopt_tokenizer(corpora, run)
-        options = {"mask_rate": config.masking.rate, "whole_words": config.masking.whole_words, "truncate": True}
-        task = make_or_load_task(
-            zoo.MaskedLM, config.model, config.tokenizer, run, lambda: train, mask_token="<mask>", **options
-        )
-        seconds, logs = train_encoder_task(
-            task,
-            run,
-            config.training,
-            corpus_batches(config, task, corpora) if corpora else (train, None),
-            (validation, None),
-            metric="loss",
-            mode="min",
-        )
-        results = {
-            "parameters": task.count_params(),
-            "validation_texts": len(validation),
-            "validation_accuracy": round(logs["token_accuracy"], 4),
-            "validation_nll_per_hidden_token": round(logs["loss"], 4),
-            "validation_pseudo_perplexity": perplexity(logs["loss"]),
-            "training_seconds": round(seconds, 1),
-        }
-        gaps = [with_gap(task, text) for text in validation[:3]]
+    return run_steps(config, "pretrain_masked_lm", steps)
 
-        def trial(served: Any) -> Iterable[tuple[str, np.ndarray, np.ndarray]]:
-            outputs = served.serve(gaps)["probabilities"]
-            expected = [[probability for _, probability in row[0]] for row in task.fill_mask(gaps)]
-            return zip(gaps, [np.asarray(row)[0] for row in outputs], map(np.asarray, expected), strict=True)
 
-        for text, guesses in zip(gaps, task.fill_mask(gaps), strict=True):
-            print(f"{text}\n  -> {', '.join(f'{token} {probability:.2f}' for token, probability in guesses[0])}")
-        export = {} if config.export else None
-        options = {
-            "export": export,
-            "trial": trial,
-            "examples": gaps,
-            "numbers": "probabilities of the best tokens",
-        }
-        return finish(run, "pretrain_masked_lm", task, results, started, **options)
+def steps(config: MaskedLMConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
+    corpora = open_corpora(config, run)
+    parts = open_running_text(config.data, corpora, run)
+    train, validation = (cut_texts(documents, config.data.words_per_text) for documents in parts)
+    if corpora and config.model.start_from is None:
+        adopt_tokenizer(corpora, run)
+    options = {"mask_rate": config.masking.rate, "whole_words": config.masking.whole_words, "truncate": True}
+    task = make_or_load_task(
+        zoo.MaskedLM, config.model, config.tokenizer, run, lambda: train, mask_token="<mask>", **options
+    )
+    logs = train_encoder_task(
+        task,
+        run,
+        config.training,
+        corpus_batches(config, task, corpora) if corpora else (train, None),
+        (validation, None),
+        metric="loss",
+        mode="min",
+    )
+    results = {
+        "validation_texts": len(validation),
+        "validation_accuracy": round(logs["token_accuracy"], 4),
+        "validation_nll_per_hidden_token": round(logs["loss"], 4),
+        "validation_pseudo_perplexity": perplexity(logs["loss"]),
+    }
+    gaps = [with_gap(task, text) for text in validation[:3]]
+
+    def trial(served: Any) -> Iterable[tuple[str, np.ndarray, np.ndarray]]:
+        outputs = served.serve(gaps)["probabilities"]
+        expected = [[probability for _, probability in row[0]] for row in task.fill_mask(gaps)]
+        return zip(gaps, [np.asarray(row)[0] for row in outputs], map(np.asarray, expected), strict=True)
+
+    for text, guesses in zip(gaps, task.fill_mask(gaps), strict=True):
+        print(f"{text}\n  -> {', '.join(f'{token} {probability:.2f}' for token, probability in guesses[0])}")
+    return Outcome(task, results, trial, gaps, numbers="probabilities of the best tokens")
 
 
 def corpus_batches(config: MaskedLMConfig, task: zoo.MaskedLM, corpora: Sequence[Corpus]) -> batching.CorpusExamples:

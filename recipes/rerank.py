@@ -11,7 +11,6 @@ It reads query and document together and reorders what a search has found. The s
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -34,8 +33,8 @@ from recipes.common.data.retrieval import (
 from recipes.common.data.text_groups import GROUPS, TextGroup, read_groups
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
 from recipes.common.evaluation.search import curves_of, order, retrieval_scores, search, tfidf
-from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.saved_models import load_task
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
@@ -122,42 +121,42 @@ def main(config: RerankConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    prepare(config)
-    check(config)
-    with RunFolder(config.run_folder, config) as run:
-        train, validation, test = open_data(config, run.data)
-        retrieval, candidates = open_evaluation(config, test)
-        parts = [pairs_of(config, part) for part in (train, validation)]
-        is_binary = config.model.problem == "binary"
-        task = make_or_load_task(
-            zoo.TextClassifier,
-            config.model,
-            config.tokenizer,
-            run,
-            lambda: (text for pair in parts[0] for text in pair[:2]),
-            labels=[RELEVANT] if is_binary else 1,
-            problem="multi_label" if is_binary else "regression",
-            pairs=True,
-            **head_options(config.model),
-            truncate=True,
-        )
-        columns = ((texts_of(part), targets_of(part, is_binary)) for part in parts)
-        seconds, _ = train_encoder_task(task, run, config.training, *columns, metric="loss", mode="min")
-        results: dict[str, Any] = {"parameters": task.count_params(), "training_pairs": len(parts[0])}
-        results |= evaluate(run, task, retrieval, candidates)
-        results["training_seconds"] = round(seconds, 1)
-        texts = texts_of(parts[1][:3])
+    return run_steps(config, "rerank", steps, check)
 
-        def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
-            outputs = served.serve(*texts)["probabilities" if is_binary else "values"]
-            return zip(zip(*texts, strict=True), np.asarray(outputs), task.predict(texts), strict=True)
 
-        options = {"export": {} if config.export else None, "trial": trial, "examples": list(zip(*texts, strict=True))}
-        # else the test is a search of its own
-        options["test_is_validation"] = test == validation if config.evaluation.queries is None else None
-        options["numbers"] = "probability of a match" if is_binary else "relevance"
-        return finish(run, "rerank", task, results, started, **options)
+def steps(config: RerankConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
+    train, validation, test = open_data(config, run.data)
+    retrieval, candidates = open_evaluation(config, test)
+    parts = [pairs_of(config, part) for part in (train, validation)]
+    is_binary = config.model.problem == "binary"
+    task = make_or_load_task(
+        zoo.TextClassifier,
+        config.model,
+        config.tokenizer,
+        run,
+        lambda: (text for pair in parts[0] for text in pair[:2]),
+        labels=[RELEVANT] if is_binary else 1,
+        problem="multi_label" if is_binary else "regression",
+        pairs=True,
+        **head_options(config.model),
+        truncate=True,
+    )
+    columns = ((texts_of(part), targets_of(part, is_binary)) for part in parts)
+    train_encoder_task(task, run, config.training, *columns, metric="loss", mode="min")
+    results: dict[str, Any] = {"training_pairs": len(parts[0])}
+    results |= evaluate(run, task, retrieval, candidates)
+    texts = texts_of(parts[1][:3])
+
+    def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
+        outputs = served.serve(*texts)["probabilities" if is_binary else "values"]
+        return zip(zip(*texts, strict=True), np.asarray(outputs), task.predict(texts), strict=True)
+
+    # else the test is a search of its own
+    is_validation = test == validation if config.evaluation.queries is None else None
+    numbers = "probability of a match" if is_binary else "relevance"
+    examples = list(zip(*texts, strict=True))
+    return Outcome(task, results, trial, examples, test_is_validation=is_validation, numbers=numbers)
 
 
 def check(config: RerankConfig) -> None:
@@ -166,6 +165,7 @@ def check(config: RerankConfig) -> None:
     Raises:
         ConfigError: If one is not used.
     """
+    prepare(config)
     data, evaluation, default = config.data, config.evaluation, DataConfig()
     if data.label_column is None:
         if config.model.problem == "regression":

@@ -11,7 +11,6 @@ an interrupted run.
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,8 +20,9 @@ from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
 from recipes.common.evaluation.rouge import rouge
-from recipes.common.finish import decoded, finish
+from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
@@ -105,48 +105,47 @@ def main(config: SummarizeConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
+    return run_steps(config, "summarize", steps, check)
+
+
+def steps(config: SummarizeConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
     data = config.data
     sampler = None if config.sampler is None else make_sampler(config.sampler)
+    training, validation, test = open_parts(data, source_of(data), account=run.data)
+    task = make_or_load_task(
+        zoo.Seq2SeqLM,
+        config.model,
+        config.tokenizer,
+        run,
+        lambda: (text for row in training for text in (row.text, *row.summaries)),
+        defaults={"max_length": data.max_text_length},
+    )
+    max_lengths = (data.max_text_length, data.max_summary_length)
+    train_seq2seq(task, run, config.training, _pairs(training), _pairs(validation), max_lengths=max_lengths)
+    texts = [row.text for row in test]
+    options = {"sampler": sampler, "max_length": data.max_summary_length}
+    outputs = task.generate(texts, truncate=True, **options)
+    run.final_steps.add("samples/test.tsv", write_outputs, run, texts, outputs, [row.summaries[0] for row in test])
+    shown = [pair.source for pair in pairs_that_fit(task, _pairs([*test, *validation]), 3)]
+    run.final_steps.add("plots", draw_seq2seq, run, task, shown[0])
+    results = {
+        "test_texts": len(test),
+        "test_sources_cut": count_cut_sources("test", task, texts),
+        **rouge(outputs, [row.summaries for row in test], data.target_language),
+    }
+
+    def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+        return zip(shown, decoded(served.serve(shown)), task.generate(shown, **options), strict=True)
+
+    return Outcome(task, results, trial, shown, options | {"sampler": config.sampler}, test == validation)
+
+
+def check(config: SummarizeConfig) -> None:
+    """Checks what can be checked before the data are read, and makes ready for a model."""
+    if config.sampler is not None:
+        make_sampler(config.sampler)
     prepare(config)
-    with RunFolder(config.run_folder, config) as run:
-        training, validation, test = open_parts(data, source_of(data), account=run.data)
-        task = make_or_load_task(
-            zoo.Seq2SeqLM,
-            config.model,
-            config.tokenizer,
-            run,
-            lambda: (text for row in training for text in (row.text, *row.summaries)),
-            defaults={"max_length": data.max_text_length},
-        )
-        max_lengths = (data.max_text_length, data.max_summary_length)
-        seconds, _ = train_seq2seq(
-            task, run, config.training, _pairs(training), _pairs(validation), max_lengths=max_lengths
-        )
-        texts = [row.text for row in test]
-        options = {"sampler": sampler, "max_length": data.max_summary_length}
-        outputs = task.generate(texts, truncate=True, **options)
-        run.final_steps.add("samples/test.tsv", write_outputs, run, texts, outputs, [row.summaries[0] for row in test])
-        shown = [pair.source for pair in pairs_that_fit(task, _pairs([*test, *validation]), 3)]
-        run.final_steps.add("plots", draw_seq2seq, run, task, shown[0])
-        results = {
-            "parameters": task.count_params(),
-            "test_texts": len(test),
-            "test_sources_cut": count_cut_sources("test", task, texts),
-            **rouge(outputs, [row.summaries for row in test], data.target_language),
-            "training_seconds": round(seconds, 1),
-        }
-
-        def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            return zip(shown, decoded(served.serve(shown)), task.generate(shown, **options), strict=True)
-
-        ending = {
-            "export": options | {"sampler": config.sampler} if config.export else None,
-            "trial": trial,
-            "examples": shown,
-            "test_is_validation": test == validation,
-        }
-        return finish(run, "summarize", task, results, started, **ending)
 
 
 def source_of(data: DataConfig) -> Source:

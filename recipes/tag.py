@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -35,11 +34,10 @@ from recipes.common.errors import ConfigError
 from recipes.common.evaluation.calibrated import calibrate, calibration_scores
 from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
 from recipes.common.evaluation.label_metrics import tag_scores
-from recipes.common.finish import finish
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.training.encoder_recipe import EncoderTokenizerConfig, print_cut, train_encoder_task
-from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
 from recipes.common.training.windowed import WindowedModelConfig, length_options, seen_words
 
@@ -92,69 +90,68 @@ def main(config: TagConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
-    prepare(config)
-    with RunFolder(config.run_folder, config) as run:
-        train, validation, test = open_rows(config.data, run)
-        labels = labels_of(train)
-        task = make_or_load_task(
-            zoo.TokenClassifier,
-            config.model,
-            config.tokenizer,
-            run,
-            lambda: (row.text if isinstance(row, SpannedText) else " ".join(row.words) for row in train),
-            labels=labels,
-            split=config.data.split,
-            # of a model that was calibrated, it is fitted anew
-            temperature=1.0,
-            **length_options(config.model),
-        )
-        require_known_labels(labels, ((row.tags, row.origin) for row in validation))
-        unknown = unknown_labels(labels, [(row.tags, row.origin) for row in test], "tag")
-        # the loss is that of the words that the model sees
-        seen = seen_words(task.preprocessor, columns_of(train)[0])
-        found = itertools.compress((tag for row in train for tag in row.tags), seen)
-        weights = class_weights(config.training.class_weights, task.labels, found)
-        if weights is not None:
-            print_weights(task.labels, weights)
-        held_out = columns_of(validation)
-        seconds, _ = train_encoder_task(
-            task,
-            run,
-            config.training,
-            columns_of(train),
-            held_out,
-            metric="accuracy",
-            mode="max",
-            class_weight=weights,
-        )
-        if config.calibrate:
-            calibrate(task, *held_out)
-            task.save_to_preset(run.path / "model")
-        inputs, _ = columns_of(test)
-        values = task.predict(inputs)
-        truth, predicted = [list(row.tags) for row in test], task.preprocessor.labels_of(values)
-        seen = seen_words(task.preprocessor, inputs)
-        print_cut("test", int(np.count_nonzero(~seen)), len(seen), "words", task.preprocessor)
-        tags = [[tag for row in rows for tag in row] for rows in (truth, predicted)]
-        run.draw("confusion.png", plot_confusion, *tags, title="Words of the test sentences")
-        results = {
-            "parameters": task.count_params(),
-            "test_sentences": len(test),
-            "test_words": len(seen),
-            "test_words_unseen": int(np.count_nonzero(~seen)),
-            **unknown,
-            **(span_results if are_spanned(test) else word_results)(run, task, test, values, predicted, seen),
-        }
-        numbers = {label: number for number, label in enumerate(labels)}
-        right = np.array([numbers.get(tag, -1) for tag in tags[0]])
-        of_seen = np.concatenate(values)[seen], right[seen]
-        results.update(calibration_scores(run, task, *of_seen, is_fitted=test == validation))
-        results["training_seconds"] = round(seconds, 1)
-        options = {"export": {} if config.export else None, "test_is_validation": test == validation}
-        trial = functools.partial(try_export, task, inputs[:3])
-        options["examples"] = [row if isinstance(row, str) else " ".join(row) for row in inputs[:3]]
-        return finish(run, "tag", task, results, started, trial=trial, **options)
+    return run_steps(config, "tag", steps)
+
+
+def steps(config: TagConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
+    train, validation, test = open_rows(config.data, run)
+    labels = labels_of(train)
+    task = make_or_load_task(
+        zoo.TokenClassifier,
+        config.model,
+        config.tokenizer,
+        run,
+        lambda: (row.text if isinstance(row, SpannedText) else " ".join(row.words) for row in train),
+        labels=labels,
+        split=config.data.split,
+        # of a model that was calibrated, it is fitted anew
+        temperature=1.0,
+        **length_options(config.model),
+    )
+    require_known_labels(labels, ((row.tags, row.origin) for row in validation))
+    unknown = unknown_labels(labels, [(row.tags, row.origin) for row in test], "tag")
+    # the loss is that of the words that the model sees
+    seen = seen_words(task.preprocessor, columns_of(train)[0])
+    found = itertools.compress((tag for row in train for tag in row.tags), seen)
+    weights = class_weights(config.training.class_weights, task.labels, found)
+    if weights is not None:
+        print_weights(task.labels, weights)
+    held_out = columns_of(validation)
+    train_encoder_task(
+        task,
+        run,
+        config.training,
+        columns_of(train),
+        held_out,
+        metric="accuracy",
+        mode="max",
+        class_weight=weights,
+    )
+    if config.calibrate:
+        calibrate(task, *held_out)
+        task.save_to_preset(run.path / "model")
+    inputs, _ = columns_of(test)
+    values = task.predict(inputs)
+    truth, predicted = [list(row.tags) for row in test], task.preprocessor.labels_of(values)
+    seen = seen_words(task.preprocessor, inputs)
+    print_cut("test", int(np.count_nonzero(~seen)), len(seen), "words", task.preprocessor)
+    tags = [[tag for row in rows for tag in row] for rows in (truth, predicted)]
+    run.draw("confusion.png", plot_confusion, *tags, title="Words of the test sentences")
+    results = {
+        "test_sentences": len(test),
+        "test_words": len(seen),
+        "test_words_unseen": int(np.count_nonzero(~seen)),
+        **unknown,
+        **(span_results if are_spanned(test) else word_results)(run, task, test, values, predicted, seen),
+    }
+    numbers = {label: number for number, label in enumerate(labels)}
+    right = np.array([numbers.get(tag, -1) for tag in tags[0]])
+    of_seen = np.concatenate(values)[seen], right[seen]
+    results.update(calibration_scores(run, task, *of_seen, is_fitted=test == validation))
+    trial = functools.partial(try_export, task, inputs[:3])
+    examples = [row if isinstance(row, str) else " ".join(row) for row in inputs[:3]]
+    return Outcome(task, results, trial, examples, test_is_validation=test == validation)
 
 
 Row = SpannedText | TaggedWords

@@ -32,8 +32,9 @@ from recipes.common.evaluation.translation_metrics import (
     scores_by_language,
     translation_scores,
 )
-from recipes.common.finish import decoded, finish
+from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, run_steps
 from recipes.common.saved_models import language_tokens_of, make_sampler
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
@@ -167,7 +168,51 @@ def main(config: TranslateConfig) -> dict[str, Any]:
     Returns:
         The results, as written to `results.json` in the run folder.
     """
-    started = time.monotonic()
+    return run_steps(config, "translate", steps, check)
+
+
+def steps(config: TranslateConfig, run: RunFolder) -> Outcome:
+    """Reads the data, makes the model, trains and measures it."""
+    data, tokens = config.data, config.data.language_tokens
+    sampler = make_sampler(config.sampler)
+    training, validation, test = open_parts(data, source_of(data, tokens), account=run.data)
+    model = make_or_load_task(
+        zoo.Seq2SeqLM,
+        config.model,
+        config.tokenizer,
+        run,
+        lambda: (text for pair in training for text in (pair.source, pair.target)),
+        special_tokens=tokens,
+        defaults={"max_length": data.max_length},
+    )
+    require_language_tokens(model, tokens)
+    logs = train_seq2seq(
+        model, run, config.training, training, validation, max_lengths=(data.max_length, data.max_length)
+    )
+    generating = time.monotonic()
+    sources, references = [pair.source for pair in test], [pair.target for pair in test]
+    outputs = model.generate(sources, sampler=sampler, batch_size=64, truncate=True)
+    results = {
+        "validation_nll_per_token": round(logs["nll"], 4),
+        "test_sentences": len(test),
+        "test_sources_cut": count_cut_sources("test", model, sources),
+        **translation_scores(outputs, references, data.target_language, data.bleu_tokenization),
+        **scores_by_language(sources, outputs, references, tokens, data.bleu_tokenization),
+        "sampler": config.sampler,
+        "sentences_per_second": round(len(test) / (time.monotonic() - generating), 1),
+    }
+    run.final_steps.add("samples/test.tsv", write_outputs, run, sources, outputs, references)
+    shown = [pair.source for pair in pairs_that_fit(model, [*test, *validation], 3)]
+    run.final_steps.add("plots", draw_seq2seq, run, model, shown[0])
+
+    def trial(served: Any) -> Iterable[tuple[str, str, str]]:
+        return zip(shown, decoded(served.serve(shown)), model.generate(shown, sampler=sampler), strict=True)
+
+    return Outcome(model, results, trial, shown, {"sampler": config.sampler}, test == validation)
+
+
+def check(config: TranslateConfig) -> None:
+    """Checks what can be checked before the data are read, and makes ready for a model."""
     data, tokens = config.data, config.data.language_tokens
     check_language_tokens(tokens)
     check_tokenization("data.bleu_tokenization", data.bleu_tokenization)
@@ -175,49 +220,8 @@ def main(config: TranslateConfig) -> dict[str, Any]:
         raise ConfigError(
             f"data.target_language must be null where data.language_tokens name several, got {data.target_language!r}"
         )
-    sampler = make_sampler(config.sampler)
+    make_sampler(config.sampler)
     prepare(config)
-    with RunFolder(config.run_folder, config) as run:
-        training, validation, test = open_parts(data, source_of(data, tokens), account=run.data)
-        model = make_or_load_task(
-            zoo.Seq2SeqLM,
-            config.model,
-            config.tokenizer,
-            run,
-            lambda: (text for pair in training for text in (pair.source, pair.target)),
-            special_tokens=tokens,
-            defaults={"max_length": data.max_length},
-        )
-        require_language_tokens(model, tokens)
-        seconds, logs = train_seq2seq(
-            model, run, config.training, training, validation, max_lengths=(data.max_length, data.max_length)
-        )
-        generating = time.monotonic()
-        sources, references = [pair.source for pair in test], [pair.target for pair in test]
-        outputs = model.generate(sources, sampler=sampler, batch_size=64, truncate=True)
-        results = {
-            "parameters": model.count_params(),
-            "validation_nll_per_token": round(logs["nll"], 4),
-            "test_sentences": len(test),
-            "test_sources_cut": count_cut_sources("test", model, sources),
-            **translation_scores(outputs, references, data.target_language, data.bleu_tokenization),
-            **scores_by_language(sources, outputs, references, tokens, data.bleu_tokenization),
-            "sampler": config.sampler,
-            "sentences_per_second": round(len(test) / (time.monotonic() - generating), 1),
-            "training_seconds": round(seconds, 1),
-        }
-        run.final_steps.add("samples/test.tsv", write_outputs, run, sources, outputs, references)
-        shown = [pair.source for pair in pairs_that_fit(model, [*test, *validation], 3)]
-        run.final_steps.add("plots", draw_seq2seq, run, model, shown[0])
-
-        def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-            return zip(shown, decoded(served.serve(shown)), model.generate(shown, sampler=sampler), strict=True)
-
-        options = {
-            "export": {"sampler": config.sampler} if config.export else None,
-            "test_is_validation": test == validation,
-        }
-        return finish(run, "translate", model, results, started, trial=trial, examples=shown, **options)
 
 
 def source_of(data: DataConfig, tokens: Sequence[str]) -> Source:
@@ -259,7 +263,7 @@ def train_seq2seq(
     validation: Sequence[TextPair],
     *,
     max_lengths: tuple[int, int],
-) -> tuple[float, dict[str, float]]:
+) -> dict[str, float]:
     """Trains an encoder-decoder on pairs of texts, showing outputs at every validation.
 
     Args:
@@ -272,7 +276,7 @@ def train_seq2seq(
             dropped and counted.
 
     Returns:
-        Seconds of training, of all processes, and the metrics of the validation with the weights that were kept.
+        The metrics of the validation with the weights that were kept.
 
     Raises:
         ConfigError: If texts may be longer than the model.
@@ -299,7 +303,7 @@ def train_seq2seq(
             f"{pair.source}\n  -> {out}\n  (reference: {pair.target})" for pair, out in zip(shown, outputs, strict=True)
         ]
 
-    seconds = train(
+    train(
         model,
         run,
         config,
@@ -309,7 +313,7 @@ def train_seq2seq(
         monitor="val_nll",
         samples=samples if shown else None,
     )
-    return seconds, model.evaluate(held_out.dataset, return_dict=True, verbose=0)
+    return model.evaluate(held_out.dataset, return_dict=True, verbose=0)
 
 
 def make_pair_batches(

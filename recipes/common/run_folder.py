@@ -228,6 +228,7 @@ class RunFolder:
         start: The saved model that the run starts from; None until there is one, and for a new model.
         data: What the run has read.
         final_steps: What `finish` does after the results.
+        training_seconds: The seconds of training, of all processes; 0 before it.
 
     Raises:
         ConfigError: The path is too long.
@@ -245,6 +246,7 @@ class RunFolder:
         self.path, self.config = Path(path), config
         self.final_steps = FinalSteps(self.path)
         self.start: str | None = None
+        self.training_seconds = 0.0
         self._lock = self._scratch = None
         if not zoo.distribution.is_first_process():
             zoo.distribution.wait_for_all("run folder")

@@ -84,7 +84,7 @@ def train_encoder_task(
     mode: str,
     loss: Any = "auto",
     class_weight: np.ndarray | None = None,
-) -> tuple[float, dict[str, float]]:
+) -> dict[str, float]:
     """Trains a task on raw examples, or goes on where an interrupted run was.
 
     Args:
@@ -99,7 +99,7 @@ def train_encoder_task(
         class_weight: Weight of each label in the training, `(labels,)`; None for none.
 
     Returns:
-        Seconds of training, of all processes, and the metrics of the validation with the weights that were kept.
+        The metrics of the validation with the weights that were kept.
     """
     options = {"batch_size": config.batch_size, "seed": config.seed}
     batches = training
@@ -119,7 +119,7 @@ def train_encoder_task(
     curves = {"training, loss": "loss", "validation, loss": "val_loss"}
     if metric != "loss":
         curves.update({f"training, {metric}": metric, f"validation, {metric}": f"val_{metric}"})
-    seconds = train(
+    train(
         task,
         run,
         config,
@@ -131,4 +131,4 @@ def train_encoder_task(
         throughput=False,
     )
     logs = task.evaluate(held_out.dataset, return_dict=True, verbose=0)
-    return seconds, {name: float(value) for name, value in logs.items() if name != "tokens"}
+    return {name: float(value) for name, value in logs.items() if name != "tokens"}

@@ -374,6 +374,7 @@ def train(
     if not zoo.distribution.move_to_one_device(model):
         # what follows is done by the first process
         raise SystemExit(0)
+    run.training_seconds = state.seconds
     # before anything else can fail
     task = model if task is None else task
     task.save_to_preset(run.path / "model")
