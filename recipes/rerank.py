@@ -32,7 +32,7 @@ from recipes.common.data.retrieval import (
 )
 from recipes.common.data.text_groups import GROUPS, TextGroup, read_groups
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
-from recipes.common.evaluation.search import curves_of, order, retrieval_scores, search, tfidf
+from recipes.common.evaluation.search import curves_of, order, reordered, retrieval_scores, search, tfidf
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
 from recipes.common.saved_models import load_task
@@ -44,7 +44,6 @@ from recipes.common.training.encoder_recipe import (
 )
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import HeadConfig, head_options, make_or_load_task
-from recipes.common.training.windowed import count_cut
 
 RELEVANT = "relevant"
 # ranks in the picture
@@ -274,20 +273,12 @@ def evaluate(
     run: RunFolder, task: zoo.TextClassifier, retrieval: Retrieval, candidates: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """Returns the scores of the candidates before and after they are reordered; draws them and writes some."""
-    names = [(query, document) for query, documents in candidates.items() for document in documents]
-    texts = [retrieval.queries[query] for query, _ in names], [retrieval.documents[name] for _, name in names]
-    scores = dict(zip(names, task.predict(texts)[:, 0], strict=True))
-    # equal scores keep their order
-    reordered = {
-        query: sorted(documents, key=lambda name, query=query: -scores[query, name])
-        for query, documents in candidates.items()
-    }
+    ordered, cut = reordered(task, retrieval, candidates)
     most = max(map(len, candidates.values()))
     results: dict[str, Any] = {"queries": len(candidates), "documents": len(retrieval.documents), "candidates": most}
-    # of a document that is a candidate of several queries each time counts
-    results["candidates_cut"] = count_cut("test", task.preprocessor, texts, "candidates with their queries")
+    results["candidates_cut"] = cut
     curves = {}
-    for label, found in (("before", candidates), ("after", reordered)):
+    for label, found in (("before", candidates), ("after", ordered)):
         measured = retrieval_scores(found, retrieval.relevant, (1, most))
         # which a new order of the same documents does not change
         results[f"recall@{most}"] = measured.pop(f"recall@{most}")
@@ -298,7 +289,7 @@ def evaluate(
     lines = ["query\tfirst before\tfirst after\trelevant"]
     for query in list(candidates)[:100]:
         relevant = next(iter(retrieval.relevant[query]))
-        firsts = (documents[query][0] for documents in (candidates, reordered))
+        firsts = (documents[query][0] for documents in (candidates, ordered))
         fields = [retrieval.queries[query], *(retrieval.documents[name] for name in (*firsts, relevant))]
         lines.append("\t".join(" ".join(field.split())[:200] for field in fields))
     run.final_steps.add("reranked.tsv", run.write_text, "reranked.tsv", "\n".join(lines) + "\n")

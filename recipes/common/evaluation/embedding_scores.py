@@ -11,6 +11,7 @@ import zoo
 from recipes.common.charts import plot_agreement, title_of
 from recipes.common.data.labelled_text import LabelledText, columns_of
 from recipes.common.data.retrieval import Retrieval
+from recipes.common.evaluation.evaluations import embedded, prompts_of
 from recipes.common.evaluation.label_metrics import label_scores
 from recipes.common.evaluation.search import curves_of, retrieval_scores, search, tfidf, tfidf_search
 from recipes.common.run_folder import RunFolder
@@ -45,20 +46,9 @@ class EmbeddingScores:
         """Scores, called by their width where it is not that of the embedder."""
         return scores if width == self._own else {f"{name}, width {width}": value for name, value in scores.items()}
 
-    def _prompts(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return [self._task.preprocessor.training_prompt(index) or "" for index in range(len(columns))]
-
-    def _vectors(self, columns: Sequence[Sequence[str]], width: int) -> list[np.ndarray]:
-        """Vectors of length 1 of the first and the second texts of rows, with the prompts of training."""
-        vectors = [
-            self._task.embed(texts, prompt=prompt, width=width)
-            for texts, prompt in zip(columns, self._prompts(columns), strict=True)
-        ]
-        return [each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in vectors]
-
     def _count_cut(self, columns: Sequence[Sequence[str]], names: Sequence[str]) -> list[int]:
         """How many of the first and of the second texts are longer than the embedder takes; says so."""
-        preprocessors = map(self._task.preprocessor.with_prompt, self._prompts(columns))
+        preprocessors = map(self._task.preprocessor.with_prompt, prompts_of(self._task, columns))
         return [count_cut("test", *each) for each in zip(preprocessors, columns, names, strict=True)]
 
     def of_pairs(
@@ -77,7 +67,7 @@ class EmbeddingScores:
         results: dict[str, Any] = {"test_pairs": len(truth), "test_texts_cut": cut}
         curve = {}
         for width in self._widths:
-            first, second = self._vectors(texts, width)
+            first, second = embedded(self._task, texts, width)
             cosines = np.sum(first * second, axis=1)
             scores = label_scores(truth, cosines * highest, "regression")
             if not exact:
@@ -111,7 +101,7 @@ class EmbeddingScores:
             return retrieval_scores(found, retrieval.relevant, _RECALL_AT)
 
         for width in self._widths:
-            found = search(retrieval, *self._vectors(columns, width), max(_RECALL_AT))
+            found = search(retrieval, *embedded(self._task, columns, width), max(_RECALL_AT))
             results |= self._named(measure(f"width {width}", found), width)
         if baseline:
             try:

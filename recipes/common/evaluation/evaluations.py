@@ -188,21 +188,33 @@ def evaluate_similarity(task: zoo.TextEmbedder, examples: Sequence[LabelledText]
         similarity = np.sum(np.multiply(*embedded(task, columns)), axis=1)
     # similarities have a scale of their own, so there is no error
     scores = label_scores(truth, similarity, "regression")
-    cut = sum(count_cut("data", task.preprocessor, texts, "texts") for texts in columns)
+    prompted = map(task.preprocessor.with_prompt, prompts_of(task, columns))
+    cut = sum(count_cut("data", *each, "texts") for each in zip(prompted, columns, strict=True))
     counts = {"pairs": len(truth), "texts_cut": cut}
     scores = {**counts, **{name: scores[name] for name in ("pearson", "spearman")}}
     return Evaluation(_rows_of(examples), similarity.round(4).tolist(), scores, _correlations(truth, similarity))
 
 
-def embedded(task: zoo.TextEmbedder, columns: Sequence[Sequence[str]]) -> list[np.ndarray]:
+def prompts_of(task: zoo.TextEmbedder, columns: Sequence[Any]) -> list[str]:
+    """Returns the prompt of training of each column of texts, "" for none.
+
+    Args:
+        task: The model.
+        columns: The columns.
+    """
+    return [task.preprocessor.training_prompt(index) or "" for index in range(len(columns))]
+
+
+def embedded(task: zoo.TextEmbedder, columns: Sequence[Sequence[str]], width: int | None = None) -> list[np.ndarray]:
     """Returns vectors of length 1 of the first and the second texts of rows, with the prompts of training.
 
     Args:
         task: The model.
         columns: The texts.
+        width: Width of the vectors; None for that of the model.
     """
-    prompts = [task.preprocessor.training_prompt(index) or "" for index in range(len(columns))]
-    vectors = [task.embed(texts, prompt=prompt) for texts, prompt in zip(columns, prompts, strict=True)]
+    prompts = prompts_of(task, columns)
+    vectors = [task.embed(texts, prompt=prompt, width=width) for texts, prompt in zip(columns, prompts, strict=True)]
     return [each / np.maximum(np.linalg.norm(each, axis=1, keepdims=True), 1e-12) for each in vectors]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from recipes.common.data.retrieval import Retrieval
+from recipes.common.training.windowed import count_cut
 from recipes.common.words import terms_of
 
 # queries whose scores of all documents are held at once
@@ -116,6 +117,18 @@ def retrieval_scores(
     >>> retrieval_scores({"q": ["a", "b"]}, {"q": {"b": 1.0}})["mrr@10"]
     0.5
     """
+    each = scores_of_each(found, relevant, recall_at)
+    return {name: round(float(np.mean(values)), 4) for name, values in each.items()}
+
+
+def scores_of_each(
+    found: Mapping[str, Sequence[str]], relevant: Mapping[str, Mapping[str, float]], recall_at: Sequence[int] = (1, 10)
+) -> dict[str, list[float]]:
+    """Returns the scores of each query, in the order of `relevant`; see `retrieval_scores`.
+
+    Args:
+        found, relevant, recall_at: See there.
+    """
     rows = []
     for query, grades in relevant.items():
         ranked = [grades.get(document, 0.0) for document in found[query]]
@@ -123,7 +136,29 @@ def retrieval_scores(
         recalls = [sum(grade > 0 for grade in ranked[:k]) / len(grades) for k in recall_at]
         rows.append([ndcg(ranked, grades.values(), 10), 1 / first, *recalls])
     names = ["ndcg@10", "mrr@10", *(f"recall@{k}" for k in recall_at)]
-    return {name: round(float(value), 4) for name, value in zip(names, np.mean(rows, axis=0), strict=True)}
+    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+
+
+def reordered(
+    task: Any, retrieval: Retrieval, candidates: Mapping[str, Sequence[str]], part: str = "test"
+) -> tuple[dict[str, list[str]], int]:
+    """Returns the candidates of each query by the scores of a cross-encoder, best first, and how many are cut.
+
+    Args:
+        task: A classifier of pairs.
+        retrieval: Queries and documents.
+        candidates: Ids of documents by the query's. Equal scores keep their order.
+        part: The part of the data, for what is printed.
+    """
+    names = [(query, document) for query, documents in candidates.items() for document in documents]
+    texts = [retrieval.queries[query] for query, _ in names], [retrieval.documents[name] for _, name in names]
+    scores = dict(zip(names, task.predict(texts)[:, 0], strict=True))
+    ordered = {
+        query: sorted(documents, key=lambda name, query=query: -scores[query, name])
+        for query, documents in candidates.items()
+    }
+    # of a document that is a candidate of several queries each time counts
+    return ordered, count_cut(part, task.preprocessor, texts, "candidates with their queries")
 
 
 def ndcg(ranked: Sequence[float], grades: Iterable[float], most: int) -> float:
