@@ -353,9 +353,9 @@ def train(
             callbacks=[
                 zoo.training.StopOnNonFiniteLoss(),
                 *others,
+                progress.EpochLines(epochs, unit),
                 averaging,
                 *stateful,
-                progress.EpochLines(epochs, unit),
                 state,
             ],
         )
