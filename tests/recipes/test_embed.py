@@ -66,7 +66,7 @@ def test_scores_of_each_width(files, tmp_path):
     data = embed.DataConfig([str(files / "train.jsonl")], [str(files / "train.jsonl")], text_columns=["query", "pos"])
     data = dataclasses.replace(data, highest=9.0)
     objective = embed.ObjectiveConfig("in_batch_negatives")
-    evaluation = embed.EvaluationConfig([str(files / "similar.tsv")])
+    evaluation = embed.EvaluationConfig(similarity=[str(files / "similar.tsv")])
     config = embed.EmbedConfig(data=data, objective=objective, evaluation=evaluation)
     train, _, test = embed.open_data(config)
     pairs, retrieval = embed.open_evaluation(config, test)
