@@ -11,15 +11,24 @@ import sys
 from typing import Any
 
 from recipes.benchmark.contestant import Contestant
-from recipes.benchmark.libraries.real_models import MECHANISMS, MODELS
 from recipes.benchmark.step_data import write_results
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 from recipes.common.output_file import check_output_file
 
-# Mechanisms that a work has no use for.
-_OF_TRAINING = ("dropout of few bits", "Adam by one kernel", "losses in pieces")
-_WITHOUT_USE = {
+# What `recipes.benchmark.libraries.real_models` can leave out, and the mechanisms that each work has no use for.
+MECHANISMS = (
+    "chains by XLA",
+    "products of matrices",
+    "joined layer norm",
+    "dropout of few bits",
+    "Adam by one kernel",
+    "losses in pieces",
+    "transposed output",
+    "traced once",
+)
+_OF_TRAINING = ("chains by XLA", "dropout of few bits", "Adam by one kernel", "losses in pieces")
+WITHOUT_USE = {
     "train MiniLM": ("losses in pieces", "transposed output"),
     "predict MiniLM": (*_OF_TRAINING, "transposed output"),
     "train GPT-2 small": ("transposed output",),
@@ -34,7 +43,7 @@ _WITHOUT_USE = {
 class Config:
     """Measures works of real models without each mechanism that exists for speed."""
 
-    models: list[str] = setting(list(MODELS), f"Works, among {', '.join(MODELS)}.")
+    models: list[str] = setting(list(WITHOUT_USE), f"Works, among {', '.join(WITHOUT_USE)}.")
     mechanisms: list[str] = setting(list(MECHANISMS), f"Mechanisms, among {', '.join(MECHANISMS)}.")
     dtype: str = setting("float32", "Dtype policy of the models.")
     jit_compile: bool = setting(False, "Whether XLA compiles the steps.")
@@ -54,7 +63,7 @@ def main(config: Config) -> list[dict[str, Any]]:
         of memory are without it, as multiples of what they are with it.
     """
     check_output_file(config.output)
-    for name, given, allowed in (("models", config.models, MODELS), ("mechanisms", config.mechanisms, MECHANISMS)):
+    for name, given, allowed in (("models", config.models, WITHOUT_USE), ("mechanisms", config.mechanisms, MECHANISMS)):
         unknown = [each for each in given if each not in allowed]
         if unknown:
             raise ConfigError(f"{name} must be among {', '.join(allowed)}, got {unknown}")
@@ -62,7 +71,7 @@ def main(config: Config) -> list[dict[str, Any]]:
     print("| work | without | first step | step | processor | memory |\n| --- | --- | --- | --- | --- | --- |")
     for model in config.models:
         for mechanism in config.mechanisms:
-            if mechanism not in _WITHOUT_USE[model]:
+            if mechanism not in WITHOUT_USE[model]:
                 rows.append({"model": model, "without": mechanism, **_ratios(config, model, mechanism)})
                 figures = " | ".join(f"{rows[-1][name]:.2f}" for name in ("first", "seconds", "processor", "memory"))
                 print(f"| {model} | {mechanism} | {figures} |", flush=True)

@@ -13,6 +13,8 @@ import numpy as np
 
 import layers
 import zoo
+from recipes.benchmark.configurations import configuration
+from recipes.benchmark.works import WORKS
 from zoo.training import TokenCrossEntropy
 
 
@@ -100,9 +102,6 @@ def _generate_smollm2(loss: Any, jit_compile: bool, rows: int = 1) -> Callable[[
 
 
 def _train_translation(loss: Any, jit_compile: bool) -> Callable[[], Any]:
-    from recipes.benchmark.configurations import configuration
-    from recipes.benchmark.works import WORKS
-
     model = zoo.Seq2SeqLM(zoo.Backbone.from_config(configuration(WORKS["train_encoder_decoder"])))
     model.compile(keras.optimizers.Adam(1e-4), loss, jit_compile=jit_compile)
     ids = _ids(128, 21, 10000)

@@ -27,8 +27,9 @@ def test_every_mechanism_is_where_it_is_left_out():
 
     program = "from recipes.benchmark.libraries.real_models import MECHANISMS; [f() for f in MECHANISMS.values()]"
     assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
-    assert set(ablations._WITHOUT_USE) == set(MODELS)
-    assert {name for names in ablations._WITHOUT_USE.values() for name in names} <= set(MECHANISMS)
+    assert set(ablations.WITHOUT_USE) == set(MODELS)
+    assert set(ablations.MECHANISMS) == set(MECHANISMS)
+    assert {name for names in ablations.WITHOUT_USE.values() for name in names} <= set(MECHANISMS)
 
 
 @pytest.mark.parametrize("name", ["models", "mechanisms"])
