@@ -1,10 +1,7 @@
 """Embeddings of tokens and of segments."""
 
-import contextlib
 import math
-import types
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -12,11 +9,7 @@ from keras import ops
 
 from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
-from layers.devices import has_accelerator
 from layers.roles import VOCABULARY, WHOLE, Role
-
-# transposed copies of tables, by the id of their layers, see `TokenEmbedding.transposed`
-_transposed: ContextVar[Mapping[int, Any]] = ContextVar("transposed", default=types.MappingProxyType({}))
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -175,8 +168,7 @@ class TokenEmbedding(ConfigFromArguments, keras.layers.Layer):
         _check_width("vectors", vectors, self.factor_dim or self.dim)
         if self.table.quantization_mode is not None:
             return self._quantized_scores(ops.convert_to_tensor(vectors))
-        copy = _transposed.get().get(id(self))
-        return self.table(vectors, reverse=True) if copy is None else ops.matmul(ops.cast(vectors, copy.dtype), copy)
+        return self.table(vectors, reverse=True)
 
     def _quantized_scores(self, vectors: Any) -> Any:
         """The result of `score` with a quantized table; its gradient passes the rounding of the vectors unchanged.
@@ -194,24 +186,6 @@ class TokenEmbedding(ConfigFromArguments, keras.layers.Layer):
             return self.table(vectors, reverse=True), gradient
 
         return scores(vectors)
-
-    @contextlib.contextmanager
-    def transposed(self) -> Iterator[None]:
-        """Returns a context in which `score` multiplies by a transposed copy of the table, made once.
-
-        On a CPU, multiplying a few rows by a transposed matrix takes twice as long as by such a copy (XLA of
-        TensorFlow 2.21, two rows and more). The copy pays in a loop of a dozen steps. No copy is made on other devices
-        or for a quantized table.
-        """
-        if has_accelerator() or self.table.quantization_mode is not None:
-            yield
-            return
-        copy = ops.transpose(ops.cast(self.table.embeddings, self.compute_dtype))
-        token = _transposed.set({**_transposed.get(), id(self): copy})
-        try:
-            yield
-        finally:
-            _transposed.reset(token)
 
     def _factor_kernel(self) -> Any:
         """The kernel of the linear map `(factor_dim, dim)`, with low-rank updates, in floating point."""

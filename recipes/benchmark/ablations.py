@@ -24,16 +24,15 @@ MECHANISMS = (
     "dropout of few bits",
     "Adam by one kernel",
     "losses in pieces",
-    "transposed output",
     "traced once",
 )
 _OF_TRAINING = ("chains by XLA", "dropout of few bits", "Adam by one kernel", "losses in pieces")
 WITHOUT_USE = {
-    "train MiniLM": ("losses in pieces", "transposed output"),
-    "predict MiniLM": (*_OF_TRAINING, "transposed output"),
-    "train GPT-2 small": ("transposed output",),
-    "train translation": ("transposed output",),
-    "LoRA SmolLM2": ("dropout of few bits", "transposed output"),
+    "train MiniLM": ("losses in pieces",),
+    "predict MiniLM": _OF_TRAINING,
+    "train GPT-2 small": (),
+    "train translation": (),
+    "LoRA SmolLM2": ("dropout of few bits",),
     "generate SmolLM2": _OF_TRAINING,
     "generate SmolLM2 8 times": _OF_TRAINING,
 }

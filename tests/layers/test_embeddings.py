@@ -25,32 +25,6 @@ def test_lookup_and_projection(scale, rng):
     np.testing.assert_allclose(layer.project(hidden), hidden @ table.T, rtol=1e-5, atol=1e-6)
 
 
-def test_projection_with_a_copy_of_the_table(rng, monkeypatch):
-    """The copy is made once, of the table as it is then, and forgotten behind the loop."""
-    monkeypatch.setattr("layers.embeddings.has_accelerator", lambda: False)
-    layer, other = TokenEmbedding(11, 6), TokenEmbedding(7, 6)
-    for each in (layer, other):
-        each.build((None, None))
-    table, changed = layer.get_weights()[0], rng.normal(size=(11, 6)).astype("float32")
-    hidden = rng.normal(size=(2, 3, 6)).astype("float32")
-    with layer.transposed():
-        layer.set_weights([changed])
-        np.testing.assert_allclose(layer.project(hidden), hidden @ table.T, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(other.project(hidden), hidden @ other.get_weights()[0].T, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(layer.project(hidden), hidden @ changed.T, rtol=1e-5, atol=1e-6)
-
-
-def test_no_copy_of_a_quantized_table(rng, monkeypatch):
-    monkeypatch.setattr("layers.embeddings.has_accelerator", lambda: False)
-    layer = TokenEmbedding(11, 6)
-    layer.build((None, None))
-    layer.table.quantize("int8")
-    hidden = rng.normal(size=(2, 3, 6)).astype("float32")
-    expected = ops.convert_to_numpy(layer.project(hidden))
-    with layer.transposed():
-        np.testing.assert_array_equal(layer.project(hidden), expected)
-
-
 @pytest.mark.parametrize(("bias", "scale"), [(False, True), (True, 12.5)])
 def test_factorised(bias, scale, rng):
     layer = TokenEmbedding(11, 6, factor_dim=2, factor_bias=bias, scale=scale)

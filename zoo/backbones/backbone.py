@@ -294,10 +294,6 @@ class Backbone(keras.Model):
         hidden, state = self.advance(ops.expand_dims(token_ids, 1), index, state, constants)
         return ops.cast(self.logits(hidden)[:, 0], "float32"), state
 
-    def transposed_output(self) -> contextlib.AbstractContextManager[None]:
-        """Returns a context for a loop of many steps, in which logits may use a copy of the output matrix."""
-        return contextlib.nullcontext()
-
     def resize_state(self, state: dict[str, Any], capacity: int, shift: Any = None) -> dict[str, Any] | None:
         """Returns a state with room for `capacity` positions.
 

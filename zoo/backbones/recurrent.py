@@ -1,6 +1,5 @@
 """The recurrent encoder-decoder: fixed context or soft attention, as its configuration says."""
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -193,9 +192,6 @@ class RecurrentSeq2Seq(Backbone):
     def output_map(self) -> OutputMap | None:
         tied = self.output_projection is None
         return OutputMap.of_layer(self.target_embedding.table if tied else self.output_projection)
-
-    def transposed_output(self) -> contextlib.AbstractContextManager[None]:
-        return self.target_embedding.transposed() if self.output_projection is None else contextlib.nullcontext()
 
     def start_decoding(self, inputs: dict[str, Any], capacity: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Returns the state that a decoding loop changes, and the tensors that it only reads.

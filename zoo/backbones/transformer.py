@@ -1,6 +1,5 @@
 """The Transformer: encoder-only, decoder-only or encoder-decoder, as its configuration says."""
 
-import contextlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -276,9 +275,6 @@ class Transformer(Backbone):
                 logits = logits + ops.cast(self.output_bias, logits.dtype)
         cap = embedding.logit_soft_cap
         return logits if cap is None else cap * ops.tanh(logits / cap)
-
-    def transposed_output(self) -> contextlib.AbstractContextManager[None]:
-        return self.token_embedding.transposed() if self.output_projection is None else contextlib.nullcontext()
 
     def output_map(self) -> OutputMap | None:
         embedding = self.config.embedding

@@ -1,6 +1,5 @@
 """Decoding on token level, the same for decoders, encoder-decoders and recurrent models: prompts are continued."""
 
-import contextlib
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from layers.devices import has_accelerator
-from zoo.generation.checks import as_seed, is_integer
+from zoo.generation.checks import as_seed
 from zoo.generation.checksums import checksums
 from zoo.generation.compiled_functions import CompiledFunctions, next_power_of_two
 from zoo.generation.loop import Loop
@@ -22,9 +21,6 @@ from zoo.preprocessing.token_rows import padded_length
 
 # New tokens that caches have room for at first; they are doubled when a text is longer.
 FIRST_ROOM = 256
-
-# Steps from which on a loop of several rows (or proposals of one) is worth a copy of the output's matrix.
-LONG_LOOP = 16
 
 # Scores per head of a pass over prompts from which on programs know the lengths, and with them whether attention is to
 # be computed in pieces: 2 GiB with 128 heads, see `layers.attention.kernels.dispatch.choose_path`.
@@ -132,17 +128,13 @@ class Engine:
             return ops.convert_to_numpy(checksums(variables, quick=True))
         return ops.convert_to_numpy(self._checks.run((), lambda: checksums(variables), has_accelerator()))
 
-    def advance(self, options: GenerationOptions, carry: Any, until: int, steps: int) -> Any:
-        """Runs the compiled loop until `until` tokens have been generated, after `steps` more, or all rows are done."""
-        loop = self.loop(options)
-        rows = carry["moving"]["done"].shape[0] * loop.width * max(options.lookahead, 1)
-        is_long = rows > 1 and steps >= LONG_LOOP
+    def advance(self, options: GenerationOptions, carry: Any, until: int) -> Any:
+        """Runs the compiled loop until `until` tokens have been generated, or all rows are done."""
 
         def run(carry: Any, until: Any, most: Any) -> Any:
-            with self.backbone.transposed_output() if is_long else contextlib.nullcontext():
-                return self.loop(with_length(options, most)).advance(carry, until)
+            return self.loop(with_length(options, most)).advance(carry, until)
 
-        key = ("advance", with_length(options, 1), is_long, carry["moving"]["done"].shape[0])
+        key = ("advance", with_length(options, 1), carry["moving"]["done"].shape[0])
         numbers = (ops.convert_to_tensor(number, dtype="int32") for number in (until, options.max_new_tokens))
         exact = not shares_lengths(options)
         return self._programs.run(key, run, options.jit_compile, carry, *numbers, exact_shapes=exact)
@@ -182,11 +174,7 @@ class Engine:
         """
         loop = self.loop(options)
         capacity = ops.shape(tokens)[1] + options.max_new_tokens + options.extra_cache_slots
-        carry = self._start(loop, capacity, 0, tokens, limits, streams, seed, source)
-        most = options.max_new_tokens
-        is_long = not is_integer(most) or most >= LONG_LOOP  # a tensor may be anything
-        with self.backbone.transposed_output() if is_long else contextlib.nullcontext():
-            return loop.result(loop.advance(carry))
+        return loop.result(loop.advance(self._start(loop, capacity, 0, tokens, limits, streams, seed, source)))
 
     def loop(self, options: GenerationOptions) -> Loop:
         """Returns the loop of the options."""

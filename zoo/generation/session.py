@@ -81,7 +81,7 @@ class Session:
                 self._capacity = self._width + room + options.extra_cache_slots
                 self._carry = self._engine.grow(self._carry, self._capacity)
             until = min(goal, room)
-            self._carry = self._engine.advance(options, self._carry, until, until - self.position)
+            self._carry = self._engine.advance(options, self._carry, until)
         return self
 
     def watch_weights(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 from collections.abc import Callable
 from pathlib import Path
@@ -140,9 +139,6 @@ MECHANISMS: dict[str, Callable[[], None]] = {
     "dropout of few bits": _replace("call", layers.dropout.Dropout, by=keras.layers.Dropout.call),
     "Adam by one kernel": _replace("update_by_one_kernel", zoo.tasks.text_model, by=lambda optimizer: None),
     "losses in pieces": lambda: None,
-    "transposed output": _replace(
-        "transposed", layers.embeddings.TokenEmbedding, by=lambda embedding: contextlib.nullcontext()
-    ),
     "traced once": _replace(
         "__call__",
         zoo.backbones.traced_once.TracedOnce,
