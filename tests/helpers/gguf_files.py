@@ -5,6 +5,7 @@ import json
 import gguf
 import numpy as np
 from safetensors.numpy import load_file
+from sentencepiece import sentencepiece_model_pb2
 
 TOKENS = [chr(33 + index) for index in range(47)] + ["<end>"]
 
@@ -20,6 +21,40 @@ def add_tokenizer(writer, tokens=TOKENS, merges=(), pre="gpt-2", control=("<end>
     writer.add_eos_token_id(len(tokens) - 1)
     if template is not None:
         writer.add_chat_template(template)
+
+
+def add_sentencepiece(writer, proto):
+    """Adds a SentencePiece model as llama.cpp's converter does."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(proto)
+    normalizer = model.normalizer_spec
+    is_bpe = model.trainer_spec.model_type == model.trainer_spec.BPE
+    writer.add_tokenizer_model("llama" if is_bpe else "t5")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([piece.piece for piece in model.pieces])
+    writer.add_token_scores([piece.score for piece in model.pieces])
+    writer.add_token_types([piece.type for piece in model.pieces])
+    writer.add_add_space_prefix(normalizer.add_dummy_prefix)
+    writer.add_remove_extra_whitespaces(normalizer.remove_extra_whitespaces)
+    if normalizer.precompiled_charsmap:
+        writer.add_precompiled_charsmap(normalizer.precompiled_charsmap)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+
+
+def add_wordpiece(writer, tokens):
+    """Adds the vocabulary of a BERT as llama.cpp's converter does: words marked, and not what continues them."""
+    writer.add_tokenizer_model("bert")
+    writer.add_tokenizer_pre("default")
+    marked = [
+        token if token[:1] + token[-1:] == "[]" else token[2:] if token.startswith("##") else f"\u2581{token}"
+        for token in tokens
+    ]
+    writer.add_token_list(marked)
+    writer.add_token_types([3 if token[:1] + token[-1:] == "[]" else 1 for token in tokens])
+    roles = {"[UNK]": "unknown", "[SEP]": "seperator", "[PAD]": "padding", "[CLS]": "cls", "[MASK]": "mask"}
+    for token, name in roles.items():
+        if token in tokens:
+            writer.add_uint32(f"tokenizer.ggml.{name}_token_id", tokens.index(token))
 
 
 def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, **others):
@@ -39,7 +74,10 @@ def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, **othe
     tensors = converted(config, stored, architecture)
     writer = gguf.GGUFWriter(str(path), architecture, split_max_tensors=split)
     add_hyperparameters(writer, config, architecture)
-    add_tokenizer(writer)
+    if architecture in ("bert", "nomic-bert"):
+        add_wordpiece(writer, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *TOKENS[:43]])
+    else:
+        add_tokenizer(writer)
     for key, value in (keys or {}).items():
         add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
         add[type(value)](f"{architecture}.{key}", value)
@@ -77,8 +115,11 @@ def add_hyperparameters(writer, config, architecture):
         writer.add_rope_scaling_factor(rope["factor"])
     if rope.get("rope_type") == "yarn":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
-    if "partial_rotary_factor" in rope:
-        writer.add_rope_dimension_count(int(width / heads * rope["partial_rotary_factor"]))
+    turned = rope.get("partial_rotary_factor", config.get("rotary_pct"))
+    if turned is not None:
+        writer.add_rope_dimension_count(int(width / heads * turned))
+    if "use_parallel_residual" in config:
+        writer.add_parallel_residual(config["use_parallel_residual"])
     if config.get("rms_norm_eps") is not None and architecture != "starcoder2":
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     for key in ("layer_norm_epsilon", "norm_epsilon", "layer_norm_eps"):
@@ -102,6 +143,12 @@ def converted(config, tensors, architecture):
     for name, tensor in merged_experts(tensors).items():
         if config.get("tie_word_embeddings") and name.startswith("lm_head"):
             continue
+        name = name.removeprefix("bert.").removeprefix("nomic_bert.")
+        if architecture in ("bert", "nomic-bert") and name.startswith(("cls.", "pooler.", "classifier.")):
+            continue
+        if architecture == "gptneox" and ".query_key_value." in name:
+            by_head = tensor.reshape(heads, 3, -1, *tensor.shape[1:])
+            tensor = np.concatenate([by_head[:, part].reshape(-1, *tensor.shape[1:]) for part in range(3)])
         if architecture in ("llama", "granite", "smollm3") and name.split(".")[-2] in ("q_proj", "k_proj"):
             tensor = permuted(tensor, heads if "q_proj" in name else key_heads)
         if architecture.startswith("gemma") and name.endswith("norm.weight"):

@@ -24,6 +24,9 @@ class Architecture:
         permuted: Whether rows of queries and keys stand so that neighbouring features are turned, and not halves.
         shifted_norms: Whether factors of norms are stored with one added.
         transposed: Whether the family stores kernels the other way round than files do.
+        by_head: Whether the family stores query, key and value of a head side by side, and files those of all heads.
+        is_complete: Whether `keys` gives all keys but the size of the vocabulary.
+        task: The task that files hold.
     """
 
     model_type: str
@@ -33,6 +36,9 @@ class Architecture:
     permuted: bool = False
     shifted_norms: bool = False
     transposed: bool = False
+    by_head: bool = False
+    is_complete: bool = False
+    task: str = "CausalLM"
 
 
 def _has_biases(fields: Fields) -> Keys:
@@ -62,6 +68,12 @@ _OF_GPT2 = {
     "n_inner": "feed_forward_length",
     "n_positions": "context_length",
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
+}
+
+_OF_GPT_NEOX = {
+    "layer_norm_eps": "attention.layer_norm_epsilon",
+    "use_parallel_residual": "use_parallel_residual",
+    "rotary_emb_base": "rope.freq_base",
 }
 
 
@@ -162,6 +174,47 @@ def _gpt2(fields: Fields) -> Keys:
     }
 
 
+def _bert(fields: Fields) -> Keys:
+    return {
+        "hidden_size": fields.count("embedding_length"),
+        "num_hidden_layers": fields.count("block_count"),
+        "num_attention_heads": fields.count("attention.head_count"),
+        "intermediate_size": fields.count("feed_forward_length"),
+        "max_position_embeddings": fields.count("context_length"),
+        "layer_norm_eps": fields.number("attention.layer_norm_epsilon", 1e-12),
+        "type_vocab_size": fields.rows("token_types.weight"),
+        "hidden_act": "gelu",
+        "tie_word_embeddings": True,
+    }
+
+
+def _nomic_bert(fields: Fields) -> Keys:
+    width = fields.count("embedding_length") // fields.count("attention.head_count")
+    return {
+        **_bert(fields),
+        "hidden_act": "silu",
+        "head_dim": fields.count("attention.key_length", width),
+        "rotary_emb_base": fields.number("rope.freq_base", 1000.0),
+    }
+
+
+def _gpt_neox(fields: Fields) -> Keys:
+    width, heads = fields.count("embedding_length"), fields.count("attention.head_count")
+    return {
+        "hidden_size": width,
+        "num_hidden_layers": fields.count("block_count"),
+        "num_attention_heads": heads,
+        "intermediate_size": fields.count("feed_forward_length"),
+        "max_position_embeddings": fields.count("context_length"),
+        "layer_norm_eps": fields.number("attention.layer_norm_epsilon", 1e-5),
+        "use_parallel_residual": fields.flag("use_parallel_residual", True),
+        "rotary_pct": fields.count("rope.dimension_count", width // heads) * heads / width,
+        "rotary_emb_base": fields.number("rope.freq_base", 10000.0),
+        "attention_bias": fields.has_tensor("blk.0.attn_qkv.bias"),
+        "tie_word_embeddings": not fields.has_tensor("output.weight"),
+    }
+
+
 def _command_r(fields: Fields) -> Keys:
     return {
         "layer_norm_eps": fields.number("attention.layer_norm_epsilon", 1e-5),
@@ -172,6 +225,7 @@ def _command_r(fields: Fields) -> Keys:
 
 
 ARCHITECTURES: dict[str, Architecture] = {
+    "bert": Architecture("bert", "BertModel", _bert, is_complete=True, task="TextEmbedder"),
     "command-r": Architecture(
         "cohere",
         "CohereForCausalLM",
@@ -187,9 +241,11 @@ ARCHITECTURES: dict[str, Architecture] = {
         _WINDOW | _CAPS | {"rope_local_base_freq": "rope.freq_base_swa"},
         shifted_norms=True,
     ),
-    "gpt2": Architecture("gpt2", "GPT2LMHeadModel", _gpt2, _OF_GPT2, transposed=True),
+    "gpt2": Architecture("gpt2", "GPT2LMHeadModel", _gpt2, _OF_GPT2, transposed=True, is_complete=True),
+    "gptneox": Architecture("gpt_neox", "GPTNeoXForCausalLM", _gpt_neox, _OF_GPT_NEOX, by_head=True, is_complete=True),
     "granite": Architecture("granite", "GraniteForCausalLM", _granite, _SCALES, permuted=True),
     "llama": Architecture("llama", "LlamaForCausalLM", _llama, permuted=True),
+    "nomic-bert": Architecture("nomic_bert", "NomicBertModel", _nomic_bert, is_complete=True, task="TextEmbedder"),
     "olmo2": Architecture("olmo2", "Olmo2ForCausalLM", _has_biases),
     "phi3": Architecture(
         "phi3",
@@ -218,7 +274,7 @@ _MIXTRAL = Architecture(
     permuted=True,
 )
 # what a file calls models that differ from another family in what it cannot say, and in experts
-WRITTEN_AS = {each.model_type: (name, each) for name, each in ARCHITECTURES.items()} | {
+WRITTEN_AS = {each.model_type: (name, each) for name, each in ARCHITECTURES.items() if each.task == "CausalLM"} | {
     "mistral": ("llama", ARCHITECTURES["llama"]),
     "mixtral": ("llama", _MIXTRAL),
 }

@@ -34,10 +34,10 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
     values: dict[str, Any] = {
         "model_type": architecture.model_type,
         "architectures": [architecture.class_name],
-        "vocab_size": _rows(header, "token_embd.weight"),
+        "vocab_size": fields.rows("token_embd.weight"),
         "tie_word_embeddings": "output.weight" not in header.tensors,
     }
-    if fields.architecture != "gpt2":
+    if not architecture.is_complete:
         values |= {
             "hidden_size": width,
             "intermediate_size": fields.count("feed_forward_length"),
@@ -49,27 +49,22 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
             "rms_norm_eps": fields.number("attention.layer_norm_rms_epsilon", 1e-6),
             "rope_theta": fields.number("rope.freq_base", 10000.0),
         }
-        scaling = _scaling(fields, head_dim, values["rope_theta"])
-        if scaling:
-            values["rope_scaling"] = scaling
     rotated = fields.count("rope.dimension_count", head_dim)
-    if rotated != head_dim and fields.architecture != "phi3":
+    if rotated != head_dim and fields.architecture not in ("phi3", "gptneox"):
         raise ValueError(
             f"{header.path}: {fields.architecture}.rope.dimension_count must be {head_dim}, the width of a head, got "
             f"{rotated}."
         )
     values |= architecture.keys(fields)
+    base = values.get("rope_theta", values.get("rotary_emb_base"))
+    scaling = None if base is None else _scaling(fields, head_dim, base)
+    if scaling is not None:
+        values.setdefault("rope_scaling", scaling)
     for role, key in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         index = header.get(f"tokenizer.ggml.{key}_token_id", int)
         if index is not None:
             values[f"{role}_token_id"] = index
     return values
-
-
-def _rows(header: GGUFHeader, name: str) -> int:
-    if name not in header.tensors or len(header.tensors[name].shape) != 2:
-        raise ValueError(f"{header.path}: it must have a matrix {name}.")
-    return header.tensors[name].shape[0]
 
 
 def _scaling(fields: Fields, head_dim: int, base: float) -> dict[str, Any] | None:
@@ -108,3 +103,34 @@ def llama3_factors(dim: int, base: float, factor: float) -> np.ndarray:
     low, high, original = _LLAMA3.values()
     smooth = np.clip((original / lengths - low) / (high - low), 0, 1)
     return 1 / ((1 - smooth) / factor + smooth)
+
+
+def pooling_files(header: GGUFHeader) -> dict[str, Any]:
+    """Returns the files of the Sentence Transformers library by which an embedder pools; none for other models.
+
+    Args:
+        header: The header of the file.
+
+    Raises:
+        ValueError: If it pools in a way that is not supported.
+    """
+    fields = Fields(header)
+    if architecture_of(fields).task != "TextEmbedder":
+        return {}
+    key = f"{fields.architecture}.pooling_type"
+    kind = header.get(key, int, 1)
+    if kind not in _POOLINGS:
+        raise ValueError(f"{header.path}: {key} must be one of {sorted(_POOLINGS)}, got {kind}.")
+    width = fields.count("embedding_length")
+    kinds = ("Transformer", "Pooling", "Normalize")  # llama.cpp, too, returns vectors of length 1 by default
+    modules = [
+        {"idx": index, "name": str(index), "path": f"{index}_{kind}" if index else "", "type": f"{_LIBRARY}.{kind}"}
+        for index, kind in enumerate(kinds)
+    ]
+    pooling = {"word_embedding_dimension": width, f"pooling_mode_{_POOLINGS[kind]}": True}
+    return {"modules.json": modules, "1_Pooling/config.json": pooling}
+
+
+_LIBRARY = "sentence_transformers.models"
+# llama.cpp's numbers of ways to pool
+_POOLINGS = {1: "mean_tokens", 2: "cls_token", 3: "lasttoken"}

@@ -43,6 +43,32 @@ class Fields:
         """Returns whether there is a tensor of a name."""
         return name in self.header.tensors
 
+    def rows(self, name: str) -> int:
+        """Returns the number of rows of a matrix.
+
+        Args:
+            name: Name of the tensor.
+
+        Raises:
+            ValueError: If there is no such tensor, or it is no matrix.
+        """
+        tensor = self.header.tensors.get(name)
+        if tensor is None or len(tensor.shape) != 2:
+            raise ValueError(f"{self.header.path}: it must have a matrix {name}.")
+        return tensor.shape[0]
+
+    def flag(self, name: str, default: bool) -> bool:
+        """Returns whether something is so.
+
+        Args:
+            name: Its name, without the architecture.
+            default: What a missing field means.
+
+        Raises:
+            ValueError: If it is neither true nor false.
+        """
+        return self.header.get(f"{self.architecture}.{name}", bool, default)
+
     def count(self, name: str, default: int | None = None) -> int:
         """Returns an integer of at least 1.
 

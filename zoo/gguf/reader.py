@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from zoo.gguf.config import config_of
+from zoo.gguf.architectures import architecture_of
+from zoo.gguf.config import config_of, pooling_files
+from zoo.gguf.fields import Fields
 from zoo.gguf.header import is_gguf, read_gguf
 from zoo.gguf.tensors import WEIGHTS
 from zoo.gguf.tokenizer import tokenizer_files
@@ -29,7 +31,7 @@ class GGUFReader(Reader):
         return is_gguf(source)
 
     def task_of(self, source: Path) -> str:
-        return "CausalLM"
+        return architecture_of(Fields(read_gguf(source))).task
 
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
         with _as_directory(source, has_tokenizer=tokenizer is None) as directory:
@@ -54,14 +56,18 @@ def _as_directory(source: Path, has_model: bool = True, has_tokenizer: bool = Tr
     Errors name the file in the place of those of the directory, which is gone afterwards.
     """
     header = read_gguf(source)
-    contents = ({CONFIG_FILE: config_of(header)} if has_model else {}) | (
-        tokenizer_files(header) if has_tokenizer else {}
-    )
+    contents: dict[str, Any] = {}
+    if has_model:
+        contents |= {CONFIG_FILE: config_of(header), **pooling_files(header)}
+    if has_tokenizer:
+        contents |= tokenizer_files(header)
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / source.stem
         directory.mkdir()
         for name, content in contents.items():
-            (directory / name).write_text(json.dumps(content), "utf-8")
+            data = content if isinstance(content, (bytes, str)) else json.dumps(content)
+            (directory / name).parent.mkdir(exist_ok=True)
+            (directory / name).write_bytes(data if isinstance(data, bytes) else data.encode("utf-8"))
         (directory / WEIGHTS).symlink_to(source.resolve())
         try:
             yield directory

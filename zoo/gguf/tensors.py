@@ -73,6 +73,8 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
         tensor = read_tensor(header.tensors[place.stored], place.expert)
         if architecture.permuted and place.stem in heads:
             return halves_from_neighbours(tensor, heads[place.stem])
+        if architecture.by_head and place.stem == "attn_qkv":
+            return swapped_groups(tensor, 3, config.attention.num_heads)
         if architecture.shifted_norms and place.stem.endswith("norm"):
             return np.asarray(tensor, "float32") - 1
         return tensor.T if architecture.transposed and place.is_kernel else tensor
@@ -167,6 +169,17 @@ def neighbours_from_halves(weights: np.ndarray, heads: int) -> np.ndarray:
     """
     halves = weights.reshape(heads, 2, -1, *weights.shape[1:])
     return halves.swapaxes(1, 2).reshape(weights.shape)
+
+
+def swapped_groups(weights: np.ndarray, outer: int, inner: int) -> np.ndarray:
+    """Returns rows that stand in `outer` groups of `inner` groups as `inner` groups of `outer` ones.
+
+    Args:
+        weights: `(outputs, inputs)` or a bias `(outputs,)`.
+        outer, inner: Numbers of groups: 3 and the heads, for queries, keys and values.
+    """
+    groups = weights.reshape(outer, inner, -1, *weights.shape[1:])
+    return groups.swapaxes(0, 1).reshape(weights.shape)
 
 
 register_weights(WEIGHTS, open_weights)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from zoo.gguf.header import GGUFHeader
 from zoo.storage import quote
+from zoo.tokenizers.huggingface.sentencepiece_proto import SPACE, scored_proto
 from zoo.tokenizers.split_patterns import PATTERNS
 
-# types of tokens
-_NORMAL, _CONTROL, _USER = 1, 3, 4
+# types of tokens, those of SentencePiece
+_NORMAL, _UNKNOWN, _CONTROL, _USER = 1, 2, 3, 4
 # how texts are split before merges are looked for, by the names that llama.cpp has
 _SPLITS = {
     "default": ("gpt2",),
@@ -22,11 +25,14 @@ _SPLITS = {
 }
 # those that take a word whole where it is a token, whatever its merges
 _WHOLE_WORDS = ("llama-bpe", "smaug-bpe")
-ROLES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "mask": "mask"}
+ROLES = {
+    **{"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "mask": "mask"},
+    **{"cls": "cls", "sep": "seperator"},  # so llama.cpp spells it
+}
 
 
 def tokenizer_files(header: GGUFHeader) -> dict[str, Any]:
-    """Returns the contents of `tokenizer.json` and `tokenizer_config.json`.
+    """Returns the contents of the files of a tokenizer: bytes, a text, or an object for JSON.
 
     Args:
         header: The header of the file.
@@ -35,36 +41,47 @@ def tokenizer_files(header: GGUFHeader) -> dict[str, Any]:
         ValueError: If the kind of tokenizer is not supported, or something does not fit.
     """
     kind = header.require("tokenizer.ggml.model", str)
-    if kind != "gpt2":
-        raise ValueError(f"{header.path}: tokenizer.ggml.model must be 'gpt2', got {quote(kind)}.")
+    if kind not in _KINDS:
+        raise ValueError(
+            f"{header.path}: tokenizer.ggml.model must be one of {', '.join(map(repr, _KINDS))}, got {quote(kind)}."
+        )
     tokens = header.require("tokenizer.ggml.tokens", list)
     types = [_NORMAL] * len(tokens)
     if "tokenizer.ggml.token_type" in header.metadata:
         types = [int(each) for each in header.metadata["tokenizer.ggml.token_type"]]
+    if not all(isinstance(token, str) for token in tokens) or not all(1 <= kind <= 6 for kind in types):
+        raise ValueError(
+            f"{header.path}: tokenizer.ggml.tokens must be texts and tokenizer.ggml.token_type from 1 to 6."
+        )
     if len(types) != len(tokens) or len(set(tokens)) != len(tokens):
         raise ValueError(
             f"{header.path}: tokenizer.ggml.tokens must be different from each other, with as many "
             f"tokenizer.ggml.token_type, got {len(tokens)} tokens ({len(set(tokens))} different) and {len(types)} "
             "types."
         )
-    named = header.get("tokenizer.ggml.pre", str, "default")
-    if named not in _SPLITS:
-        raise ValueError(f"{header.path}: tokenizer.ggml.pre must be one of {sorted(_SPLITS)}, got {quote(named)}.")
-    config: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for role, key in ROLES.items():
         index = header.get(f"tokenizer.ggml.{key}_token_id", int)
         if index is None:
             continue
         if not 0 <= index < len(tokens):
             raise ValueError(f"{header.path}: tokenizer.ggml.{key}_token_id must be below {len(tokens)}, got {index}.")
-        config[f"{role}_token"] = tokens[index]
+        settings[f"{role}_token"] = tokens[index]
     for flag in ("add_bos_token", "add_eos_token"):
         value = header.get(f"tokenizer.ggml.{flag}", bool)
         if value is not None:
-            config[flag] = value
+            settings[flag] = value
     template = header.get("tokenizer.chat_template", str)
     if template is not None:
-        config["chat_template"] = template
+        settings["chat_template"] = template
+    return _KINDS[kind](header, tokens, types, settings)
+
+
+def _byte_level(header: GGUFHeader, tokens: list[str], types: list[int], settings: dict[str, Any]) -> dict[str, Any]:
+    """Byte-level BPE, llama.cpp's "gpt2"."""
+    named = header.get("tokenizer.ggml.pre", str, "default")
+    if named not in _SPLITS:
+        raise ValueError(f"{header.path}: tokenizer.ggml.pre must be one of {sorted(_SPLITS)}, got {quote(named)}.")
     content = {
         "version": "1.0",
         "added_tokens": [
@@ -97,7 +114,54 @@ def tokenizer_files(header: GGUFHeader) -> dict[str, Any]:
             "merges": header.require("tokenizer.ggml.merges", list),
         },
     }
-    return {"tokenizer.json": content, "tokenizer_config.json": config}
+    return {"tokenizer.json": content, "tokenizer_config.json": settings}
+
+
+def _sentencepiece(header: GGUFHeader, tokens: list[str], types: list[int], settings: dict[str, Any]) -> dict[str, Any]:
+    """A SentencePiece model: of type BPE is llama.cpp's "llama", unigram its "t5"."""
+    is_bpe = header.metadata["tokenizer.ggml.model"] == "llama"
+    scores = header.require("tokenizer.ggml.scores", np.ndarray)
+    if len(scores) != len(tokens) or scores.dtype.kind != "f":
+        raise ValueError(
+            f"{header.path}: tokenizer.ggml.scores must be {len(tokens)} numbers, one for a token, got {len(scores)}."
+        )
+    if _UNKNOWN not in types:  # old files have no types; the first token is the unknown one by default
+        types = list(types)
+        types[header.get("tokenizer.ggml.unknown_token_id", int, 0)] = _UNKNOWN
+    model = scored_proto(
+        tokens,
+        scores.tolist(),
+        types,
+        unigram=not is_bpe,
+        charsmap=header.get("tokenizer.ggml.precompiled_charsmap", np.ndarray, np.zeros(0, "uint8")).tobytes(),
+        adds_space=header.get("tokenizer.ggml.add_space_prefix", bool, True),
+        removes_extra_spaces=header.get("tokenizer.ggml.remove_extra_whitespaces", bool, False),
+    )
+    defaults = {"tokenizer_class": "LlamaTokenizer"} if is_bpe else {"tokenizer_class": "T5Tokenizer"}
+    return {"tokenizer.model": model, "tokenizer_config.json": {**defaults, **settings}}
+
+
+def _wordpiece(header: GGUFHeader, tokens: list[str], types: list[int], settings: dict[str, Any]) -> dict[str, Any]:
+    """WordPiece, llama.cpp's "bert": words have "\u2581" before them, and what continues them has nothing."""
+
+    def ours(token: str) -> str:
+        if token.startswith("[") and token.endswith("]"):
+            return token
+        return token[1:] if token.startswith(SPACE) else f"##{token}"
+
+    pieces = [ours(token) for token in tokens]
+    broken = next((token for token in pieces if not token or len(token.splitlines()) != 1), None)
+    if broken is not None:
+        raise ValueError(f"{header.path}: tokenizer.ggml.tokens must be of one line each, got {quote(broken)}.")
+    for role in ("cls", "sep", "unk", "pad", "mask"):
+        settings.setdefault(f"{role}_token", f"[{role.upper()}]")
+    # no key says it: a vocabulary with capital letters is of texts with capital letters
+    lowercase = not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase, **settings}
+    return {"vocab.txt": "".join(f"{piece}\n" for piece in pieces), "tokenizer_config.json": settings}
+
+
+_KINDS = {"gpt2": _byte_level, "llama": _sentencepiece, "t5": _sentencepiece, "bert": _wordpiece}
 
 
 def from_files(content: dict[str, Any]) -> tuple[str, list[str], list[int], list[str]]:

@@ -16,7 +16,7 @@ from zoo.config import TransformerConfig
 from zoo.gguf.architectures import WRITTEN_AS, Architecture
 from zoo.gguf.config import config_of, llama3_factors
 from zoo.gguf.header import read_gguf
-from zoo.gguf.tensors import heads_of, hub_names, neighbours_from_halves
+from zoo.gguf.tensors import heads_of, hub_names, neighbours_from_halves, swapped_groups
 from zoo.gguf.types import library
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, get_family
@@ -47,6 +47,10 @@ _NAMES = {
     "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     "rope_theta": "rope.freq_base",
 }
+
+
+# how the package adds a value
+_ADD = {bool: "add_bool", int: "add_uint32", float: "add_float32", str: "add_string"}
 
 
 def write_gguf(task: Any, path: str | os.PathLike[str], weights: str = "float16", name: str | None = None) -> None:
@@ -96,8 +100,7 @@ def _write_folder(folder: Path, path: Path, kind: str, name: str) -> None:
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_file_type(gguf.LlamaFileType["ALL_F32" if kind == "F32" else f"MOSTLY_{kind}"])
     for key, value in _fields(values, architecture):
-        add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
-        (writer.add_string if isinstance(value, str) else add)(f"{written_as}.{key}", value)
+        getattr(writer, _ADD[type(value)])(f"{written_as}.{key}", value)
     _add_tokenizer(writer, folder)
     for stored, tensor in _tensors(folder, written_as, architecture, family, config):
         _add_tensor(writer, stored, tensor, kind)
@@ -125,8 +128,9 @@ def _fields(values: dict[str, Any], architecture: Architecture) -> Iterator[tupl
     if "head_dim" not in values:
         yield "attention.key_length", head_dim
     yield "vocab_size", values["vocab_size"]
-    if "rope_theta" in values:
-        yield "rope.dimension_count", int(head_dim * values.get("partial_rotary_factor", 1.0))
+    if "rope_theta" in values or "rotary_emb_base" in values:
+        turned = values.get("partial_rotary_factor", values.get("rotary_pct", 1.0))
+        yield "rope.dimension_count", round(head_dim * turned)
     scaling = values.get("rope_scaling") or {}
     if scaling.get("rope_type") in ("linear", "yarn"):
         yield "rope.scaling.type", scaling["rope_type"]
@@ -187,6 +191,8 @@ def _tensors(
             stem = place.stem
             if architecture.permuted and stem in heads:
                 tensor = neighbours_from_halves(tensor, heads[stem])
+            elif architecture.by_head and stem == "attn_qkv":
+                tensor = swapped_groups(tensor, config.attention.num_heads, 3)
             elif architecture.shifted_norms and stem.endswith("norm"):
                 tensor = tensor + 1
             elif architecture.transposed and place.is_kernel and tensor.ndim == 2:

@@ -61,8 +61,13 @@ CASES = {
     "starcoder2": ("starcoder2", {"hidden_act": "gelu_pytorch_tanh", "sliding_window": None}, {}, {}),
     "phi3": ("phi3", {}, {"attention.sliding_window": 5, "rope.scaling.original_context_length": 30}, _FACTORS),
     "gpt2": ("gpt2", {}, {}, {}),
+    "gpt_neox": ("gptneox", {}, {}, {}),
+    "gpt_neox_sequential": ("gptneox", {"hidden_act": "gelu"}, {}, {}),
     "cohere": ("command-r", {}, {"logit_scale": 0.3}, {}),
+    "bert_masked_lm": ("bert", {"hidden_act": "gelu"}, {"pooling_type": 2}, {}),
+    "nomic_bert_masked_lm": ("nomic-bert", {"hidden_act": "silu"}, {"pooling_type": 1}, {}),
 }
+ENCODERS = ("bert", "nomic-bert")
 
 
 @pytest.fixture
@@ -88,10 +93,25 @@ def logits(source):
     return ops.convert_to_numpy(backbone.logits(backbone({"token_ids": token_ids, "padding_mask": token_ids > 0})))
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case][0] not in ENCODERS])
 def test_logits_are_those_of_the_folder(case, written):
     folder, path = written(case)
     np.testing.assert_allclose(logits(path), logits(folder), atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if CASES[case][0] in ENCODERS])
+def test_embedders(case, written):
+    """Hidden states are those of the folder; vectors are pooled as the file says, with length 1."""
+    folder, path = written(case)
+    token_ids = np.array([[1, 5, 9, 2, 7], [3, 8, 0, 0, 0]])
+    inputs = {"token_ids": token_ids, "padding_mask": token_ids > 0}
+    model, expected = zoo.TextEmbedder.from_preset(str(path)), load_backbone(folder)
+    hidden = ops.convert_to_numpy(expected(inputs))
+    np.testing.assert_allclose(model.backbone(inputs), hidden, atol=2e-5, rtol=2e-5)
+    mask = (token_ids > 0)[..., None]
+    pooled = hidden[:, 0] if case == "bert_masked_lm" else (hidden * mask).sum(1) / mask.sum(1)
+    pooled /= np.linalg.norm(pooled, axis=-1, keepdims=True)
+    np.testing.assert_allclose(model(inputs), pooled, atol=2e-5, rtol=2e-5)
 
 
 def test_a_file_in_parts(written):

@@ -134,3 +134,37 @@ def unigram_proto(
     normalizer.add_dummy_prefix = adds_space
     normalizer.remove_extra_whitespaces = removes_extra_spaces
     return model.SerializeToString(deterministic=True)
+
+
+def scored_proto(
+    tokens: Sequence[str],
+    scores: Sequence[float],
+    types: Sequence[int],
+    *,
+    unigram: bool,
+    charsmap: bytes,
+    adds_space: bool,
+    removes_extra_spaces: bool,
+) -> bytes:
+    """Returns a model of what files beside SentencePiece's own say of one.
+
+    Args:
+        tokens: Tokens in the order of their ids.
+        scores: A score of each: of merges, or log-probabilities.
+        types: Type of each, a number of `ModelProto.SentencePiece.Type`; one token is unknown.
+        unigram: Whether it is a unigram model, and not BPE.
+        charsmap, adds_space, removes_extra_spaces: As for `unigram_proto`.
+    """
+    unknown_id = list(types).index(2)
+    model = _empty(unknown_id, tokens[unknown_id])
+    for token, score, kind in zip(tokens, scores, types, strict=True):
+        model.pieces.add(piece=token, score=score, type=kind)
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    trainer.model_type = trainer.UNIGRAM if unigram else trainer.BPE
+    trainer.vocab_size = len(tokens)
+    trainer.byte_fallback = 6 in types
+    normalizer.name = "precompiled" if charsmap else "identity"
+    normalizer.precompiled_charsmap = charsmap
+    normalizer.add_dummy_prefix = adds_space
+    normalizer.remove_extra_whitespaces = removes_extra_spaces
+    return model.SerializeToString(deterministic=True)
