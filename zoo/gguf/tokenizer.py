@@ -183,7 +183,7 @@ def from_files(content: dict[str, Any]) -> tuple[str, list[str], list[int], list
     names = [name for name in names if content.get("normalizer") == _normalizer(name)]
     if not is_bytes or not names:
         raise ValueError(
-            "A GGUF file is written with a byte-level BPE tokenizer that splits as one of "
+            "A GGUF file is written with a SentencePiece model, or a byte-level BPE tokenizer that splits as one of "
             f"{', '.join(sorted(set(_SPLITS) - {'default'}))}, this one is another."
         )
     if bool(model.get("ignore_merges")) != (names[0] in _WHOLE_WORDS):

@@ -23,6 +23,8 @@ from zoo.huggingface.family import Family, get_family
 from zoo.huggingface.writing import differences
 from zoo.storage import atomic_write, open_checkpoint, quote
 from zoo.storage.checkpoint import read_config_file
+from zoo.tokenizers.huggingface.writing import MODEL_FILE
+from zoo.tokenizers.sentencepiece_check import parse_model
 
 # what `weights` may be, and the type of llama.cpp
 WEIGHTS = {
@@ -60,7 +62,7 @@ def write_gguf(task: Any, path: str | os.PathLike[str], weights: str = "float16"
     updates are merged. What is read back from the header must be the same model.
 
     Args:
-        task: A `CausalLM` with a byte-level BPE tokenizer.
+        task: A `CausalLM` with a byte-level BPE tokenizer or a SentencePiece model.
         path: The file; an earlier one is replaced.
         weights: "float32", "float16", "bfloat16", "q8_0", "q5_1", "q5_0", "q4_1" or "q4_0".
         name: Name of the model in the file. Default: that of the file.
@@ -151,14 +153,16 @@ def _position_factors(values: dict[str, Any], config: TransformerConfig) -> Iter
 
 
 def _add_tokenizer(writer: Any, folder: Path) -> None:
-    content = json.loads((folder / "tokenizer.json").read_text("utf-8"))
     settings = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
-    pre, tokens, types, merges = tokenizers.from_files(content)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre(pre)
-    writer.add_token_list(tokens)
-    writer.add_token_types(types)
-    writer.add_token_merges(merges)
+    if (folder / MODEL_FILE).is_file():
+        tokens = _add_sentencepiece(writer, parse_model((folder / MODEL_FILE).read_bytes()))
+    else:
+        pre, tokens, types, merges = tokenizers.from_files(json.loads((folder / "tokenizer.json").read_text("utf-8")))
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre)
+        writer.add_token_list(tokens)
+        writer.add_token_types(types)
+        writer.add_token_merges(merges)
     for role, name in tokenizers.ROLES.items():
         token = settings.get(f"{role}_token")
         if token is not None:
@@ -168,6 +172,27 @@ def _add_tokenizer(writer: Any, folder: Path) -> None:
             writer.add_bool(f"tokenizer.ggml.{flag}", settings[flag])
     if settings.get("chat_template"):
         writer.add_chat_template(settings["chat_template"])
+
+
+def _add_sentencepiece(writer: Any, model: Any) -> list[str]:
+    """Adds a SentencePiece model, and returns its tokens."""
+    normalizer, trainer = model.normalizer_spec, model.trainer_spec
+    names = {trainer.BPE: "llama", trainer.UNIGRAM: "t5"}
+    if trainer.model_type not in names:
+        raise ValueError("A GGUF file is written with a SentencePiece model of type BPE or unigram, this is another.")
+    if trainer.model_type == trainer.BPE and normalizer.precompiled_charsmap:
+        raise ValueError("llama.cpp does not normalize texts for SentencePiece models of type BPE, as this one wants.")
+    writer.add_tokenizer_model(names[trainer.model_type])
+    writer.add_tokenizer_pre("default")
+    tokens = [piece.piece for piece in model.pieces]
+    writer.add_token_list(tokens)
+    writer.add_token_scores([piece.score for piece in model.pieces])
+    writer.add_token_types([piece.type for piece in model.pieces])
+    writer.add_add_space_prefix(normalizer.add_dummy_prefix)
+    writer.add_remove_extra_whitespaces(normalizer.remove_extra_whitespaces)
+    if normalizer.precompiled_charsmap:
+        writer.add_precompiled_charsmap(normalizer.precompiled_charsmap)
+    return tokens
 
 
 def _tensors(

@@ -15,7 +15,7 @@ from zoo.gguf.header import read_gguf
 from zoo.gguf.read_tensor import read_tensor
 from zoo.gguf.writing import WEIGHTS
 from zoo.huggingface import read_config
-from zoo.tokenizers import ByteLevelBPETokenizer, WordPieceTokenizer
+from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, WordPieceTokenizer
 
 REFERENCE = Path(__file__).parents[2] / "reference" / "huggingface"
 TEXTS = ["a small dog", "two small cats and a dog", "नमस्ते 你好 مرحبا สวัสดี"] * 20
@@ -29,6 +29,7 @@ CASES = {
     "gpt2": ("gpt2", {}),
     "gemma": ("gemma", {}),
     "phi3": ("phi3", {}),
+    "gpt_neox": ("gptneox", {}),
 }
 
 
@@ -104,6 +105,33 @@ def test_low_rank_updates_are_merged(tmp_path):
     expected = logits(model)
     zoo.gguf.write_gguf(model, tmp_path / "a.gguf", "float32")
     np.testing.assert_allclose(logits(zoo.CausalLM.from_preset(str(tmp_path / "a.gguf"))), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_sentencepiece_models(kind, tmp_path):
+    import io
+
+    import sentencepiece
+
+    stream = io.BytesIO()
+    options = {"byte_fallback": True, "normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS),
+        model_writer=stream,
+        model_type=kind,
+        vocab_size=300,
+        minloglevel=2,
+        **(options if kind == "bpe" else {"hard_vocab_limit": False, "byte_fallback": True}),
+    )
+    tokenizer = SentencePieceTokenizer(stream.getvalue(), start_token="<s>", end_token="</s>")
+    model = zoo.CausalLM(model_of("gemma").backbone, tokenizer)
+    model.export(tmp_path / "out", format="gguf", weights="float32")
+    back = zoo.CausalLM.from_preset(str(tmp_path / "out" / "model.gguf"))
+    texts = [*TEXTS[:3], "  spaces\n and ﬁ \U0001f642", ""]
+    assert back.tokenizer.tokenize(texts).to_list() == tokenizer.tokenize(texts).to_list()
+    assert (back.tokenizer.start_id, back.tokenizer.end_id) == (1, 2)
+    metadata = read_gguf(tmp_path / "out" / "model.gguf").metadata
+    assert metadata["tokenizer.ggml.model"] == {"bpe": "llama", "unigram": "t5"}[kind]
 
 
 def test_an_export_for_programs(tmp_path):
