@@ -117,7 +117,7 @@ class Backbone(keras.Model):
         >>> Backbone.from_preset("bert_base_uncased", load_weights=False, num_layers=2).config.num_layers
         2
         """
-        reader, source = find_reader(preset)
+        reader, source = find_reader(preset, weights=load_weights)
         with default_policy(dtype):
             backbone = reader.load_backbone(source, load_weights, choices)
         if not isinstance(backbone, cls):

@@ -34,6 +34,12 @@ TABLE = {
 }
 
 
+_WITH_POOLER = (
+    *("BertModel", "BertForSequenceClassification", "BertForPreTraining", "BertForNextSentencePrediction"),
+    *("RobertaModel", "XLMRobertaModel"),
+)
+
+
 def read(
     reader: ConfigReader, position_offset: int = 0, embedding: Mapping[str, Any] | None = None
 ) -> TransformerConfig:
@@ -71,7 +77,7 @@ def read(
         embedding=EmbeddingConfig(num_segments=reader.take("type_vocab_size", 2), **(embedding or {})),
         dropout=reader.take("hidden_dropout_prob", 0.1),
         # only classes that need it have one
-        pooler="pooler.dense.weight" in reader.tensors,
+        pooler=reader.has_pooler("pooler.dense.weight", *_WITH_POOLER),
         initializer_range=reader.take("initializer_range", 0.02),
     )
 

@@ -164,6 +164,18 @@ class ConfigReader:
         allowed = f"true with {', '.join(own)} in {self.source}: nothing else is supported"
         require(tied or not own, "tie_word_embeddings", tied, allowed)
 
+    def has_pooler(self, tensor: str, *classes: str) -> bool:
+        """Returns whether the model has a pooler: the file has its tensor or, without a file, the class has one.
+
+        Args:
+            tensor: Name of its tensor.
+            classes: The classes of the library that have one.
+        """
+        if self.tensors:
+            return tensor in self.tensors
+        given = self.values.get("architectures")
+        return isinstance(given, list) and not set(classes).isdisjoint(map(str, given))
+
     def take_activation(self, key: str, default: str) -> str:
         """Returns our name of an activation.
 

@@ -348,7 +348,7 @@ class Preprocessor(ConfigFromArguments):
         """
         if cls.task_class is None:
             raise ValueError(f"from_preset() needs the preprocessor of a task, got {cls.__name__}.")
-        reader, source = find_reader(preset)
+        reader, source = find_reader(preset, weights=False)
         preprocessor = reader.load_preprocessor(cls.task_class, source, tokenizer, options)
         if not isinstance(preprocessor, cls):
             raise ValueError(f"{os.fspath(preset)} has a {type(preprocessor).__name__}, not a {cls.__name__}.")

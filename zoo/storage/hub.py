@@ -1,12 +1,16 @@
 """Models of the Hugging Face hub, fetched once and kept in its cache."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 PREFIX = "hf://"
 # no pickled weights, no code
-PATTERNS = ("*.json", "*.txt", "*.model", "*.jinja", "*.spm", "*.safetensors", "*.weights.h5")
+OF_TOKENIZER = ("*.json", "*.txt", "*.model", "*.jinja", "*.spm")
+# a saved model is compared with its weights, also where they are not loaded
+WITHOUT_WEIGHTS = (*OF_TOKENIZER, "*.weights.h5")
+PATTERNS = (*WITHOUT_WEIGHTS, "*.safetensors")
 # the same weights a second time
 LEFT_OUT = ("consolidated*", "original/*", "onnx/*", "openvino/*", "coreml/*", "rust_model*")
 # what an earlier model has left there would be read with the files of the new one, or in their place
@@ -25,7 +29,8 @@ REPLACED = (
     *("generation_config.json", "chat_template.*", "modules.json", "*sentence_*.json", "config_sentence_*.json"),
     *("tokenizer*", "vocab*", "merges.txt", "added_tokens.json", "special_tokens_map.json", "*.model", "*.spm"),
 )
-_ADDRESS = re.compile(r"hf://(?P<name>[\w.-]+/[\w.-]+|[\w.-]+)(@(?P<revision>[\w./-]+))?")
+_ADDRESS = re.compile(r"hf://(?P<name>[\w.-]+/[\w.-]+|[\w.-]+)(/(?P<file>[\w./-]+\.gguf))?(@(?P<revision>[\w./-]+))?")
+_FIRST_PART = re.compile(r"-00001-of-(\d{5})\.gguf$")
 # what the errors of the hub's library mean, by their names: they have changed their modules
 _CAUSES = {
     "GatedRepoError": "Its owner asks for an agreement: accept it on https://huggingface.co/{name} and log in with "
@@ -33,6 +38,7 @@ _CAUSES = {
     "RepositoryNotFoundError": "The hub has no model of this name that you may see: look at the name, or log in with "
     "`hf auth login` if it is private.",
     "RevisionNotFoundError": "The model has no such revision.",
+    "EntryNotFoundError": "The model has no such file.",
     "OfflineModeIsEnabled": "It is not in the cache, and HF_HUB_OFFLINE is set: fetch it once with "
     "`hf download {name}`, on this machine or for its cache.",
     "LocalEntryNotFoundError": "It is not in the cache, and the hub cannot be reached (or HF_HUB_OFFLINE is set): "
@@ -44,14 +50,18 @@ class HubError(OSError):
     """A model could not be fetched from the hub, or not be uploaded."""
 
 
-def fetch(address: str) -> Path:
-    """Returns the local directory of a model on the hub, which is fetched if needed.
+def fetch(address: str, patterns: Collection[str] = PATTERNS) -> Path:
+    """Returns the local directory of a model on the hub, or its GGUF file, which is fetched if needed.
 
-    `huggingface_hub` keeps it in its cache. With the environment variable `HF_HUB_OFFLINE=1` only the cache is used.
-    Only configurations, tokenizers and safetensors files, or the files of a preset, are fetched.
+    `huggingface_hub` keeps it in its cache, shows the progress and goes on with what was interrupted. Its environment
+    variables count: with `HF_HUB_OFFLINE=1` only the cache is used, `HF_ENDPOINT` names a mirror, `HF_TOKEN` logs in.
+    Only configurations, tokenizers and safetensors files, or the files of a preset, are fetched. Of a GGUF file all
+    parts are.
 
     Args:
-        address: `hf://owner/name`, or `hf://owner/name@revision` for a branch, tag or commit.
+        address: `hf://owner/name` for a directory or `hf://owner/name/file.gguf` for a file, with `@revision` behind it
+            for a branch, tag or commit.
+        patterns: The files that are needed: `PATTERNS`, `WITHOUT_WEIGHTS` or `OF_TOKENIZER`.
 
     Raises:
         ValueError: If the address has another form.
@@ -64,16 +74,41 @@ def fetch(address: str) -> Path:
     >>> fetch("hf://openai-community/gpt2")
     PosixPath('.../models--openai-community--gpt2/snapshots/...')
     """
-    name, revision = _parse(address)
+    name, file, revision = _parse(address)
     hub = _library(address)
     try:
-        return Path(
+        if file is not None:
+            return _fetch_file(hub, name, file, revision)
+        folder = Path(
             hub.snapshot_download(
-                name, revision=revision, allow_patterns=list(PATTERNS), ignore_patterns=list(LEFT_OUT)
+                name, revision=revision, allow_patterns=list(patterns), ignore_patterns=list(LEFT_OUT)
             )
         )
+        found = [] if (folder / "config.json").is_file() else _gguf_files(hub, name, revision)
     except Exception as error:  # of the library, of what it uses for HTTP: their kinds change
         raise HubError(f"{address} could not be fetched. {_cause(error, name)}") from error
+    if found:
+        raise HubError(f"{address} has no config.json, but GGUF files: name one of them, {', '.join(found)}.")
+    return folder
+
+
+def _fetch_file(hub: Any, name: str, file: str, revision: str | None) -> Path:
+    """The path of a file, or of the first one of several parts, which are fetched too."""
+    first = _FIRST_PART.search(file)
+    count = int(first[1]) if first else 1
+    stem = file[: first.start()] if first else ""
+    files = [f"{stem}-{part:05}-of-{count:05}.gguf" for part in range(1, count + 1)] if first else [file]
+    return [Path(hub.hf_hub_download(name, each, revision=revision)) for each in files][0]
+
+
+def _gguf_files(hub: Any, name: str, revision: str | None) -> list[str]:
+    """The addresses of the GGUF files of a repository: one of each model that has several parts; none offline."""
+    if hub.constants.HF_HUB_OFFLINE:
+        return []
+    found = [each for each in hub.HfApi().list_repo_files(name, revision=revision) if each.endswith(".gguf")]
+    at = "" if revision is None else f"@{revision}"
+    parts = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
+    return [f"{PREFIX}{name}/{each}{at}" for each in sorted(found) if not parts.search(each)]
 
 
 def push(folder: Path, address: str, *, private: bool | None = None, message: str = "Upload model") -> str:
@@ -103,7 +138,7 @@ def push(folder: Path, address: str, *, private: bool | None = None, message: st
     'hf://me/model@3f1c...'
     """
     address = require_address(address)
-    name, revision = _parse(address)
+    name, _, revision = _parse(address)
     hub = _library(address)
     try:
         api = hub.HfApi()
@@ -135,12 +170,13 @@ def require_address(address: str) -> str:
         ValueError: If it has another form.
     """
     address = address if str(address).startswith(PREFIX) else f"{PREFIX}{address}"
-    _parse(address)
+    if _parse(address)[1] is not None:
+        raise ValueError(f"The address of a model that is written must be owner/name[@revision], got {address!r}.")
     return address
 
 
 def is_address(address: str) -> bool:
-    """Whether a text is `hf://owner/name`, perhaps with `@revision` behind it.
+    """Whether a text is `hf://owner/name` or `hf://owner/name/file.gguf`, perhaps with `@revision` behind it.
 
     Args:
         address: The text.
@@ -148,11 +184,14 @@ def is_address(address: str) -> bool:
     return _ADDRESS.fullmatch(address) is not None
 
 
-def _parse(address: str) -> tuple[str, str | None]:
+def _parse(address: str) -> tuple[str, str | None, str | None]:
     match = _ADDRESS.fullmatch(address)
     if match is None:
-        raise ValueError(f"The address of a model of the hub must be hf://owner/name[@revision], got {address!r}.")
-    return match["name"], match["revision"]
+        raise ValueError(
+            "The address of a model of the hub must be hf://owner/name[@revision] or "
+            f"hf://owner/name/file.gguf[@revision], got {address!r}."
+        )
+    return match["name"], match["file"], match["revision"]
 
 
 def _library(address: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from zoo.storage.deferred import shapes_only
 from zoo.storage.errors import quote
 from zoo.storage.folders import readable_folder
-from zoo.storage.hub import PREFIX, fetch
+from zoo.storage.hub import OF_TOKENIZER, PATTERNS, PREFIX, WITHOUT_WEIGHTS, fetch
 
 _READERS: list["Reader"] = []
 _MOST_SHOWN = 12
@@ -118,13 +118,16 @@ def register_reader(reader: Reader, last: bool = False) -> None:
         _READERS.insert(0, reader)
 
 
-def find_reader(preset: str | os.PathLike[str], *, tokenizer: bool = False) -> tuple[Reader, Path]:
+def find_reader(
+    preset: str | os.PathLike[str], *, tokenizer: bool = False, weights: bool = True
+) -> tuple[Reader, Path]:
     """Returns the reader of a model, and the path of the model.
 
     Args:
         preset: A directory or file, `hf://owner/name` for a model of the hub, or a name. The model of a run is found in
             the folder of the run.
         tokenizer: Whether a tokenizer alone is enough.
+        weights: Whether weights are to be read, which are fetched only then from the hub.
 
     Raises:
         ValueError: If no reader accepts it. The message names what they look for.
@@ -135,7 +138,8 @@ def find_reader(preset: str | os.PathLike[str], *, tokenizer: bool = False) -> t
             f"preset must be a directory, hf://owner/name or a name of zoo.list_presets(), got {quote(name)}. "
             "kagglehub.model_download(...) downloads a preset of KerasHub from Kaggle and returns its directory."
         )
-    path = fetch(name) if name.startswith(PREFIX) else readable_folder(name)
+    needed = OF_TOKENIZER if tokenizer else PATTERNS if weights else WITHOUT_WEIGHTS
+    path = fetch(name, needed) if name.startswith(PREFIX) else readable_folder(name)
     for reader in _READERS:
         if reader.accepts(path) or (tokenizer and reader.accepts_tokenizer(path)):
             return reader, path

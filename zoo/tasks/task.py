@@ -369,7 +369,7 @@ class Task(TextModel):
 
         >>> model = Seq2SeqLM.from_preset("transformer_tiny", load_weights=False, vocabulary_size=8000)
         """
-        reader, source = find_reader(preset)
+        reader, source = find_reader(preset, weights=load_weights)
         kind = task_class_of(reader.task_of(source), os.fspath(preset)) if cls is Task else cls
         kind._refuse_names(f"{kind.__name__}.from_preset()", choices)
         with default_policy(dtype):

@@ -49,10 +49,14 @@ class Hub(http.server.BaseHTTPRequestHandler):
             if "/tree/" in path:
                 body = json.dumps([{"type": "file", "path": name, "size": 1, "oid": "0"} for name in names])
             body = body.encode()
-        elif path.startswith(f"/owner/model/resolve/{COMMIT}/"):
-            name = path.removeprefix(f"/owner/model/resolve/{COMMIT}/")
-            body = (self.folder / name).read_bytes()
-            headers["ETag"] = f'"{name.replace("/", "-")}"'
+        elif path.startswith((f"/owner/model/resolve/{COMMIT}/", "/owner/model/resolve/main/")):
+            name = path.split("/", 5)[5]
+            if name in names:
+                body = (self.folder / name).read_bytes()
+                headers["ETag"] = f'"{name.replace("/", "-")}"'
+            else:
+                status, body = 404, b"{}"
+                headers["X-Error-Code"] = "EntryNotFound"
         else:
             status, body = 404, b"{}"
             headers["X-Error-Code"] = "RepoNotFound"
@@ -119,6 +123,39 @@ def test_a_model_of_the_hub(hub, classifier, monkeypatch):
     assert len(hub.asked) == asked
     with pytest.raises(HubError, match="hf://owner/other could not be fetched. It is not in the cache"):
         find_reader("hf://owner/other")
+
+
+def of_weights(paths):
+    return [path for path in paths if "resolve" in path and path.endswith((".safetensors", ".h5"))]
+
+
+def test_weights_are_fetched_where_they_are_read(hub, classifier):
+    shutil.rmtree(hub.folder)
+    classifier.save_to_huggingface(hub.folder, model_type="bert")
+    assert Tokenizer.from_preset("hf://owner/model").get_vocabulary() == classifier.tokenizer.get_vocabulary()
+    assert TextClassifierPreprocessor.from_preset("hf://owner/model").labels.names == ["no", "yes"]
+    made = zoo.TextClassifier.from_preset("hf://owner/model", load_weights=False)
+    assert made.backbone.config.hidden_dim == 16 and not of_weights(hub.asked)
+    same_weights(zoo.Task.from_preset("hf://owner/model"), classifier)
+    assert of_weights(hub.asked)
+
+
+def test_a_gguf_file_of_a_repository(hub):
+    pytest.importorskip("gguf")
+    from gguf_files import write_gguf
+
+    folder = Path(__file__).parents[2] / "reference" / "huggingface" / "granite"
+    write_gguf(folder, hub.folder / "small.gguf", "granite")
+    write_gguf(folder, hub.folder / "parts.gguf", "granite", split=7)
+    first = min(path.name for path in hub.folder.glob("parts-*.gguf"))
+    (hub.folder / "parts.gguf").unlink(missing_ok=True)
+    one = zoo.Backbone.from_preset("hf://owner/model/small.gguf")
+    assert {path.rpartition("/")[2] for path in hub.asked if "resolve" in path} == {"small.gguf"}
+    same_weights(zoo.Backbone.from_preset(f"hf://owner/model/{first}"), one)
+    with pytest.raises(HubError, match=f"no config.json, but GGUF files: .*model/{first}, hf://owner/model/small.gguf"):
+        find_reader("hf://owner/model")
+    with pytest.raises(HubError, match="The model has no such file"):
+        find_reader("hf://owner/model/other.gguf")
 
 
 def test_a_name_that_the_hub_does_not_have(hub):
