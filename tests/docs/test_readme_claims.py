@@ -53,6 +53,13 @@ def test_families_that_keras_hub_reads_and_writes():
     assert cell("model families", 2) == f"reads {len(read)} text families, writes {len(written)}"
 
 
+def test_gguf_files_are_read_by_transformers_and_not_by_keras_hub():
+    assert [cell("GGUF files", column) for column in (1, 2, 3)] == ["read and written", "no", "read"]
+    folder = source_of("keras_hub")
+    require_version("KerasHub")
+    assert not any("gguf" in path.read_text(encoding="utf-8").lower() for path in (folder / "src").rglob("*.py"))
+
+
 def test_keras_hub_has_no_tasks_for_words_and_questions_and_no_recurrent_encoder_decoders():
     folder = source_of("keras_hub")
     require_version("KerasHub")

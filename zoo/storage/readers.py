@@ -8,6 +8,7 @@ from zoo.storage.deferred import shapes_only
 from zoo.storage.errors import quote
 from zoo.storage.folders import readable_folder
 from zoo.storage.hub import OF_TOKENIZER, PATTERNS, PREFIX, WITHOUT_WEIGHTS, fetch
+from zoo.storage.packages import PACKAGE, find_in_package
 
 _READERS: list["Reader"] = []
 _MOST_SHOWN = 12
@@ -124,7 +125,8 @@ def find_reader(
     """Returns the reader of a model, and the path of the model.
 
     Args:
-        preset: A directory or file, `hf://owner/name` for a model of the hub, or a name. The model of a run is found in
+        preset: A directory or file, `hf://owner/name` for a model of the hub, `package://name` for one in an installed
+            package, or a name. The model of a run is found in
             the folder of the run.
         tokenizer: Whether a tokenizer alone is enough.
         weights: Whether weights are to be read, which are fetched only then from the hub.
@@ -139,7 +141,12 @@ def find_reader(
             "kagglehub.model_download(...) downloads a preset of KerasHub from Kaggle and returns its directory."
         )
     needed = OF_TOKENIZER if tokenizer else PATTERNS if weights else WITHOUT_WEIGHTS
-    path = fetch(name, needed) if name.startswith(PREFIX) else readable_folder(name)
+    if name.startswith(PREFIX):
+        path = fetch(name, needed)
+    elif name.startswith(PACKAGE):
+        path = find_in_package(name)
+    else:
+        path = readable_folder(name)
     for reader in _READERS:
         if reader.accepts(path) or (tokenizer and reader.accepts_tokenizer(path)):
             return reader, path

@@ -352,7 +352,7 @@ class Task(TextModel):
         Args:
             preset: A directory that `save_to_preset` wrote, the folder of a run, a directory of the Transformers
                 library or of KerasHub, an adapter that names its model, a checkpoint of llama2.c, `hf://owner/name` for
-                one of these on the Hugging Face Hub, or a name of `zoo.list_presets()`.
+                one of these on the Hugging Face Hub or in an installed package, or a name of `zoo.list_presets()`.
             load_weights: Whether to load the weights. Named architectures without published weights need False.
             tokenizer: Tokenizer for a named architecture, or in place of the one in files of another library. A model
                 that `save_to_preset` wrote has its own.
