@@ -95,6 +95,8 @@ def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, **othe
 
 def add_hyperparameters(writer, config, architecture):
     """The keys that the converter writes for all architectures."""
+    if architecture == "t5":
+        return add_hyperparameters_of_t5(writer, config)
     width = config.get("hidden_size", config.get("n_embd"))
     heads = config.get("num_attention_heads", config.get("n_head"))
     writer.add_block_count(config.get("num_hidden_layers", config.get("n_layer")))
@@ -133,10 +135,26 @@ def add_hyperparameters(writer, config, architecture):
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
 
 
+def add_hyperparameters_of_t5(writer, config):
+    """The keys of an encoder-decoder."""
+    writer.add_context_length(512)
+    writer.add_embedding_length(config["d_model"])
+    writer.add_feed_forward_length(config["d_ff"])
+    writer.add_block_count(config["num_layers"])
+    writer.add_decoder_block_count(config["num_decoder_layers"])
+    writer.add_head_count(config["num_heads"])
+    writer.add_key_length(config["d_kv"])
+    writer.add_value_length(config["d_kv"])
+    writer.add_layer_norm_eps(config["layer_norm_epsilon"])
+    writer.add_relative_attn_buckets_count(config["relative_attention_num_buckets"])
+    writer.add_layer_norm_rms_eps(config["layer_norm_epsilon"])
+    writer.add_decoder_start_token_id(config["pad_token_id"])
+
+
 def converted(config, tensors, architecture):
     """Names and values as the converter of llama.cpp writes them."""
     kind = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    layers = config.get("num_hidden_layers", config.get("n_layer"))
+    layers = config.get("num_hidden_layers", config.get("n_layer", config.get("num_decoder_layers")))
     known = gguf.get_tensor_name_map(kind, layers)
     heads, key_heads = (config.get(name) for name in ("num_attention_heads", "num_key_value_heads"))
     result = {}

@@ -215,6 +215,23 @@ def _gpt_neox(fields: Fields) -> Keys:
     }
 
 
+def _t5(fields: Fields) -> Keys:
+    layers = fields.count("block_count")
+    return {
+        "d_model": fields.count("embedding_length"),
+        "d_kv": fields.count("attention.key_length"),
+        "d_ff": fields.count("feed_forward_length"),
+        "num_layers": layers,
+        "num_decoder_layers": fields.count("decoder_block_count", layers),
+        "num_heads": fields.count("attention.head_count"),
+        "relative_attention_num_buckets": fields.count("attention.relative_buckets_count"),
+        "layer_norm_epsilon": fields.number("attention.layer_norm_epsilon", 1e-6),
+        "feed_forward_proj": "gated-gelu" if fields.has_tensor("enc.blk.0.ffn_gate.weight") else "relu",
+        "is_encoder_decoder": True,
+        "decoder_start_token_id": fields.index("decoder_start_token_id", 0),
+    }
+
+
 def _command_r(fields: Fields) -> Keys:
     return {
         "layer_norm_eps": fields.number("attention.layer_norm_epsilon", 1e-5),
@@ -265,6 +282,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "starcoder2": Architecture(
         "starcoder2", "Starcoder2ForCausalLM", _starcoder2, {"norm_epsilon": "attention.layer_norm_epsilon"}
     ),
+    "t5": Architecture("t5", "T5ForConditionalGeneration", _t5, is_complete=True, task="Seq2SeqLM"),
 }
 _MIXTRAL = Architecture(
     "mixtral",

@@ -69,6 +69,22 @@ class Fields:
         """
         return self.header.get(f"{self.architecture}.{name}", bool, default)
 
+    def index(self, name: str, default: int) -> int:
+        """Returns an integer of at least 0.
+
+        Args:
+            name: Its name, without the architecture.
+            default: What a missing field means.
+
+        Raises:
+            ValueError: If it is no such integer.
+        """
+        key = f"{self.architecture}.{name}"
+        value = self.header.get(key, int, default)
+        if not 0 <= value < 2**31:
+            raise ValueError(f"{self.header.path}: {key} must be from 0 up to {2**31 - 1}, got {value}.")
+        return value
+
     def count(self, name: str, default: int | None = None) -> int:
         """Returns an integer of at least 1.
 

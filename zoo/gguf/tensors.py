@@ -123,12 +123,13 @@ def hub_names(architecture: str, family: Family, config: TransformerConfig) -> d
     """
     gguf = library()
     kind = next(each for each, known in gguf.MODEL_ARCH_NAMES.items() if known == architecture)
-    known = gguf.get_tensor_name_map(kind, config.num_layers)
+    layers = max(config.num_layers, config.num_decoder_layers or 0)
+    known = gguf.get_tensor_name_map(kind, layers)
     places: dict[str, Place] = {}
     for each in family.table_of(config).values():
         layer = each if isinstance(each, Stored) else Stored(each)
         experts = range(config.feed_forward.num_experts or 0) if layer.name.count("{}") == 2 else [None]
-        for index in range(config.num_layers) if "{}" in layer.name else [0]:
+        for index in range(layers) if "{}" in layer.name else [0]:
             # llama.cpp has the experts of a layer in one tensor, whose name has no number
             merged = layer.name.replace("{}", str(index), 1).replace(".{}", "")
             found = known.get_name(family.prefix + merged) or known.get_name(merged)

@@ -68,6 +68,7 @@ CASES = {
     "nomic_bert_masked_lm": ("nomic-bert", {"hidden_act": "silu"}, {"pooling_type": 1}, {}),
 }
 ENCODERS = ("bert", "nomic-bert")
+OF_T5 = {"relative_attention_max_distance": 128, "scale_decoder_outputs": None}
 
 
 @pytest.fixture
@@ -112,6 +113,22 @@ def test_embedders(case, written):
     pooled = hidden[:, 0] if case == "bert_masked_lm" else (hidden * mask).sum(1) / mask.sum(1)
     pooled /= np.linalg.norm(pooled, axis=-1, keepdims=True)
     np.testing.assert_allclose(model(inputs), pooled, atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("case", ["t5", "t5_gated"])
+def test_encoder_decoders(case, written, monkeypatch):
+    # those of version 1.1 have an output of their own
+    changes = OF_T5 if case == "t5" else OF_T5 | {"tie_word_embeddings": False}
+    monkeypatch.setitem(CASES, case, ("t5", changes, {}, {}))
+    folder, path = written(case)
+    token_ids = np.array([[1, 5, 9, 2, 7], [3, 8, 0, 0, 0]])
+    inputs = {f"{side}_token_ids": token_ids for side in ("encoder", "decoder")}
+    inputs |= {f"{side}_padding_mask": token_ids > 0 for side in ("encoder", "decoder")}
+    found, expected = zoo.Backbone.from_preset(str(path)), load_backbone(folder)
+    for name, hidden in expected(inputs).items():
+        np.testing.assert_allclose(found(inputs)[name], hidden, atol=2e-5, rtol=2e-5)
+    hidden = expected(inputs)["decoder_sequence_output"]
+    np.testing.assert_allclose(found.logits(hidden), expected.logits(hidden), atol=2e-5, rtol=2e-5)
 
 
 def test_a_file_in_parts(written):
