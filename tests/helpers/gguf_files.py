@@ -131,8 +131,8 @@ def add_hyperparameters(writer, config, architecture):
     if experts:
         writer.add_expert_count(experts)
         writer.add_expert_used_count(config["num_experts_per_tok"])
-    if config.get("moe_intermediate_size"):
-        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if config.get("moe_intermediate_size") or architecture == "gpt-oss":
+        writer.add_expert_feed_forward_length(config.get("moe_intermediate_size", config["intermediate_size"]))
 
 
 def add_hyperparameters_of_t5(writer, config):
@@ -161,6 +161,9 @@ def converted(config, tensors, architecture):
     for name, tensor in merged_experts(tensors).items():
         if config.get("tie_word_embeddings") and name.startswith("lm_head"):
             continue
+        if architecture == "gpt-oss" and (".experts." in name or name.endswith(".sinks")):
+            result |= parts_of_gpt_oss(name, tensor)
+            continue
         name = name.removeprefix("bert.").removeprefix("nomic_bert.")
         if architecture in ("bert", "nomic-bert") and name.startswith(("cls.", "pooler.", "classifier.")):
             continue
@@ -176,6 +179,21 @@ def converted(config, tensors, architecture):
         new = known.get_name(name, try_suffixes=(".weight", ".bias"))
         result[new] = np.ascontiguousarray(tensor, "float32")
     return result
+
+
+def parts_of_gpt_oss(name, tensor):
+    """Experts of gpt-oss: gate and up, whose columns take turns, are two tensors, and matrices are turned."""
+    layer = f"blk.{name.split('.')[2]}"
+    if name.endswith(".sinks"):
+        return {f"{layer}.attn_sinks.weight": tensor.astype("float32")}
+    kind = "bias" if name.endswith("_bias") else "weight"
+    parts = {"gate": tensor[..., ::2], "up": tensor[..., 1::2]} if "gate_up_proj" in name else {"down": tensor}
+    return {
+        f"{layer}.ffn_{part}_exps.{kind}": np.ascontiguousarray(
+            each.swapaxes(-1, -2) if kind == "weight" else each, "float32"
+        )
+        for part, each in parts.items()
+    }
 
 
 def permuted(weights, heads):

@@ -6,10 +6,27 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from zoo.gguf.fields import Fields
 
 # a configuration, without what all architectures have
 Keys = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Merged:
+    """A tensor of the Transformers library that files have in another form, or in parts.
+
+    Args:
+        stored: Names of the tensors in files, with `{}` for the number of the layer.
+        join: From these to the tensor.
+        shape: From the shape of the first one to that of the tensor.
+    """
+
+    stored: tuple[str, ...]
+    join: Callable[..., np.ndarray]
+    shape: Callable[[tuple[int, ...]], tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +42,7 @@ class Architecture:
         shifted_norms: Whether factors of norms are stored with one added.
         transposed: Whether the family stores kernels the other way round than files do.
         by_head: Whether the family stores query, key and value of a head side by side, and files those of all heads.
+        merged: Tensors that files have in another form, by their names in the library.
         is_complete: Whether `keys` gives all keys but the size of the vocabulary.
         task: The task that files hold.
     """
@@ -37,6 +55,7 @@ class Architecture:
     shifted_norms: bool = False
     transposed: bool = False
     by_head: bool = False
+    merged: Mapping[str, Merged] = dataclasses.field(default_factory=dict)
     is_complete: bool = False
     task: str = "CausalLM"
 
@@ -215,6 +234,57 @@ def _gpt_neox(fields: Fields) -> Keys:
     }
 
 
+def _gpt_oss(fields: Fields) -> Keys:
+    scaling: Keys = {"rope_type": "default"}
+    if fields.has("rope.scaling.factor"):
+        scaling = {
+            "rope_type": "yarn",
+            "factor": fields.number("rope.scaling.factor", 32.0),
+            "original_max_position_embeddings": fields.count("rope.scaling.original_context_length", 4096),
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "truncate": False,
+        }
+    return {
+        "intermediate_size": fields.count("expert_feed_forward_length"),
+        "num_local_experts": fields.count("expert_count"),
+        "num_experts_per_tok": fields.count("expert_used_count"),
+        "sliding_window": fields.count("attention.sliding_window", 128),
+        "rope_scaling": scaling,
+        **_has_biases(fields),
+    }
+
+
+def _alternating(gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+    """The columns of gate and up in turn."""
+    return np.stack([gate, up], axis=-1).reshape(*gate.shape[:-1], -1)
+
+
+def _swapped(weights: np.ndarray) -> np.ndarray:
+    return np.swapaxes(weights, -1, -2)
+
+
+_EXPERTS_OF_GPT_OSS = {
+    "layers.{}.mlp.experts.gate_up_proj": Merged(
+        ("blk.{}.ffn_gate_exps.weight", "blk.{}.ffn_up_exps.weight"),
+        lambda gate, up: _alternating(_swapped(gate), _swapped(up)),
+        lambda shape: (*shape[:-2], shape[-1], 2 * shape[-2]),
+    ),
+    "layers.{}.mlp.experts.gate_up_proj_bias": Merged(
+        ("blk.{}.ffn_gate_exps.bias", "blk.{}.ffn_up_exps.bias"),
+        _alternating,
+        lambda shape: (*shape[:-1], 2 * shape[-1]),
+    ),
+    "layers.{}.mlp.experts.down_proj": Merged(
+        ("blk.{}.ffn_down_exps.weight",), _swapped, lambda shape: (*shape[:-2], shape[-1], shape[-2])
+    ),
+    "layers.{}.mlp.experts.down_proj_bias": Merged(
+        ("blk.{}.ffn_down_exps.bias",), lambda bias: bias, lambda shape: shape
+    ),
+    "layers.{}.self_attn.sinks": Merged(("blk.{}.attn_sinks.weight",), lambda sinks: sinks, lambda shape: shape),
+}
+
+
 def _t5(fields: Fields) -> Keys:
     layers = fields.count("block_count")
     return {
@@ -260,6 +330,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "gpt2": Architecture("gpt2", "GPT2LMHeadModel", _gpt2, _OF_GPT2, transposed=True, is_complete=True),
     "gptneox": Architecture("gpt_neox", "GPTNeoXForCausalLM", _gpt_neox, _OF_GPT_NEOX, by_head=True, is_complete=True),
+    "gpt-oss": Architecture("gpt_oss", "GptOssForCausalLM", _gpt_oss, merged=_EXPERTS_OF_GPT_OSS),
     "granite": Architecture("granite", "GraniteForCausalLM", _granite, _SCALES, permuted=True),
     "llama": Architecture("llama", "LlamaForCausalLM", _llama, permuted=True),
     "nomic-bert": Architecture("nomic_bert", "NomicBertModel", _nomic_bert, is_complete=True, task="TextEmbedder"),
@@ -292,7 +363,9 @@ _MIXTRAL = Architecture(
     permuted=True,
 )
 # what a file calls models that differ from another family in what it cannot say, and in experts
-WRITTEN_AS = {each.model_type: (name, each) for name, each in ARCHITECTURES.items() if each.task == "CausalLM"} | {
+WRITTEN_AS = {
+    each.model_type: (name, each) for name, each in ARCHITECTURES.items() if each.task == "CausalLM" and not each.merged
+} | {
     "mistral": ("llama", ARCHITECTURES["llama"]),
     "mixtral": ("llama", _MIXTRAL),
 }

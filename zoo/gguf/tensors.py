@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from zoo.config import TransformerConfig
-from zoo.gguf.architectures import architecture_of
+from zoo.gguf.architectures import ARCHITECTURES, Merged, architecture_of
 from zoo.gguf.fields import Fields
 from zoo.gguf.header import GGUFHeader, read_gguf
 from zoo.gguf.read_tensor import read_tensor
@@ -33,10 +33,14 @@ class Place(NamedTuple):
     Args:
         stored: Name of the tensor in the file.
         expert: Which part along its first axis; None for all of it.
+        merged: How it is made of this tensor and of others; None where it is this one.
+        others: The names of these.
     """
 
     stored: str
     expert: int | None = None
+    merged: Merged | None = None
+    others: tuple[str, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -71,6 +75,8 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
     def get(name: str) -> np.ndarray:
         place = places[name]
         tensor = read_tensor(header.tensors[place.stored], place.expert)
+        if place.merged is not None:
+            return place.merged.join(tensor, *(read_tensor(header.tensors[other]) for other in place.others))
         if architecture.permuted and place.stem in heads:
             return halves_from_neighbours(tensor, heads[place.stem])
         if architecture.by_head and place.stem == "attn_qkv":
@@ -81,6 +87,8 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
 
     def shape(place: Place) -> tuple[int, ...]:
         whole = header.tensors[place.stored].shape
+        if place.merged is not None:
+            return place.merged.shape(whole)
         whole = whole if place.expert is None else whole[1:]
         return tuple(reversed(whole)) if architecture.transposed and place.is_kernel else whole
 
@@ -100,6 +108,10 @@ def places_of(header: GGUFHeader, family: Family, config: TransformerConfig) -> 
     """
     names = hub_names(header.metadata["general.architecture"], family, config)
     places = {name: place for name, place in names.items() if place.stored in header.tensors}
+    for place in places.values():
+        shapes = {header.tensors[name].shape for name in (place.stored, *place.others) if name in header.tensors}
+        if len(shapes) != 1 or not header.tensors.keys() >= set(place.others):
+            raise ValueError(f"{header.path}: {', '.join((place.stored, *place.others))} must have one shape.")
     experts = config.feed_forward.num_experts
     for place in places.values():
         shape = header.tensors[place.stored].shape
@@ -107,7 +119,8 @@ def places_of(header: GGUFHeader, family: Family, config: TransformerConfig) -> 
             raise ValueError(f"{header.path}: {place.stored} must have {experts} matrices, got the shape {shape}.")
     # files of GPT-2 have the embedding twice
     is_copy = {"output.weight"} if config.embedding.tie_output else set()
-    unused = sorted(set(header.tensors) - {place.stored for place in places.values()} - _NO_WEIGHTS - is_copy)
+    used = {name for place in places.values() for name in (place.stored, *place.others)}
+    unused = sorted(set(header.tensors) - used - _NO_WEIGHTS - is_copy)
     if unused:
         raise ValueError(f"{header.path}: its tensor {unused[0]} belongs to no layer of a {config.architecture}.")
     return places
@@ -131,13 +144,20 @@ def hub_names(architecture: str, family: Family, config: TransformerConfig) -> d
         experts = range(config.feed_forward.num_experts or 0) if layer.name.count("{}") == 2 else [None]
         for index in range(layers) if "{}" in layer.name else [0]:
             # llama.cpp has the experts of a layer in one tensor, whose name has no number
-            merged = layer.name.replace("{}", str(index), 1).replace(".{}", "")
-            found = known.get_name(family.prefix + merged) or known.get_name(merged)
+            plain = layer.name.replace("{}", str(index), 1).replace(".{}", "")
+            found = known.get_name(family.prefix + plain) or known.get_name(plain)
             if found is None:
                 continue
             for leaf, ours in (("weight", layer.weight), ("bias", layer.bias)):
                 for expert in experts:
                     places[layer.name.format(index, expert) + ours] = Place(f"{found}.{leaf}", expert)
+    merged_places: dict[str, Place] = {}
+    for name, merged in ARCHITECTURES[architecture].merged.items():
+        for index in range(layers):
+            first, *others = (each.format(index) for each in merged.stored)
+            merged_places[name.format(index)] = Place(first, None, merged, tuple(others))
+    taken = {place.stored for place in merged_places.values()}
+    places = {name: place for name, place in places.items() if place.stored not in taken} | merged_places
     return places
 
 

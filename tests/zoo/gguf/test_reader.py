@@ -61,6 +61,7 @@ CASES = {
     "starcoder2": ("starcoder2", {"hidden_act": "gelu_pytorch_tanh", "sliding_window": None}, {}, {}),
     "phi3": ("phi3", {}, {"attention.sliding_window": 5, "rope.scaling.original_context_length": 30}, _FACTORS),
     "gpt2": ("gpt2", {}, {}, {}),
+    "gpt_oss": ("gpt-oss", {"swiglu_limit": 7.0}, {"attention.sliding_window": 4}, {}),
     "gpt_neox": ("gptneox", {}, {}, {}),
     "gpt_neox_sequential": ("gptneox", {"hidden_act": "gelu"}, {}, {}),
     "cohere": ("command-r", {}, {"logit_scale": 0.3}, {}),
