@@ -13,7 +13,8 @@ class ConfigFromArguments:
 
     A class keeps each argument as the attribute of its name. So an attribute that is changed later is written as it is
     then. Layers and other objects with a `get_config`, and functions, are written as Keras does, and are read as
-    objects. If the constructor passes `**kwargs` on to a class of Keras, what that class writes is added.
+    objects, those in lists and dictionaries too. If the constructor passes `**kwargs` on to a class of Keras, what that
+    class writes is added.
 
     A subclass with a `get_config` of its own adds its arguments to those of its base itself.
 
@@ -58,6 +59,9 @@ class ConfigFromArguments:
             TypeError: If the object does not keep it.
         """
         path = self.argument_attributes.get(name, name)
+        if path == "dtype" and isinstance(self, keras.layers.Layer):
+            # the attribute of a layer is the type of its weights alone
+            path = "dtype_policy"
         try:
             value = operator.attrgetter(path)(self)
         except AttributeError as error:
@@ -70,11 +74,22 @@ class ConfigFromArguments:
                 f"{type(self).__name__} must keep the argument {name!r} as self.{path} to be saved, got a weight. "
                 "`argument_attributes` can name another attribute."
             )
-        if isinstance(value, keras.initializers.Initializer):
-            return keras.initializers.serialize(value)
-        if hasattr(value, "get_config"):
-            return serialized_part(value)
-        return keras.saving.serialize_keras_object(value) if callable(value) else value
+        return _stored(value)
+
+
+def _stored(value: Any) -> Any:
+    """A value as a plain one, with all that it holds."""
+    if isinstance(value, dict):
+        return {key: _stored(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_stored(each) for each in value]
+    if type(value) is tuple:
+        return tuple(_stored(each) for each in value)
+    if isinstance(value, keras.initializers.Initializer):
+        return keras.initializers.serialize(value)
+    if hasattr(value, "get_config"):
+        return serialized_part(value)
+    return keras.saving.serialize_keras_object(value) if callable(value) else value
 
 
 def serialized_part(part: Any) -> dict[str, Any]:
@@ -94,9 +109,16 @@ def serialized_part(part: Any) -> dict[str, Any]:
 
 
 def _loaded(value: Any) -> Any:
-    """An object of what Keras stores of it; other values as they are."""
-    is_object = isinstance(value, dict) and {"module", "class_name", "config"} <= value.keys()
-    return keras.saving.deserialize_keras_object(value) if is_object else value
+    """An object of what Keras stores of it, also within lists and dictionaries; other values as they are."""
+    if isinstance(value, dict):
+        is_object = {"class_name", "config"} <= value.keys()
+        # arrays have no module
+        if is_object and ("module" in value or value["class_name"] == "__numpy__"):
+            return keras.saving.deserialize_keras_object(value)
+        return {key: _loaded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_loaded(each) for each in value]
+    return tuple(map(_loaded, value)) if type(value) is tuple else value
 
 
 def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
@@ -119,9 +141,15 @@ def constructor_arguments(cls: type) -> dict[str, inspect.Parameter]:
 def _written_arguments(cls: type) -> tuple[tuple[str, ...], bool]:
     """The arguments that `get_config` of the mix-in writes, and whether a class of Keras has options besides."""
     order = cls.__mro__
-    by_hand = [base for base in order[: order.index(ConfigFromArguments)] if "get_config" in vars(base)]
-    options, reaches_keras = _arguments(order[order.index(by_hand[-1]) + 1 :] if by_hand else order)
-    return tuple(options), reaches_keras
+    by_hand = [place for place in range(order.index(ConfigFromArguments)) if "get_config" in vars(order[place])]
+    if not by_hand:
+        options, reaches_keras = _arguments(order)
+        return tuple(options), reaches_keras
+    options, reaches_keras = _arguments(order[by_hand[-1] + 1 :])
+    # a subclass of the one that writes its own adds to them
+    known = _arguments(order[by_hand[0] :])[0]
+    added = [name for name in _arguments(order[: by_hand[0]])[0] if name not in known]
+    return (*options, *added), reaches_keras
 
 
 def _arguments(classes: tuple[type, ...]) -> tuple[dict[str, inspect.Parameter], bool]:

@@ -56,6 +56,32 @@ class ByHand(Mapped):
         return {**super().get_config(), "factor": self.first_factor, "inner": self.inner, "power": self.own}
 
 
+@keras.saving.register_keras_serializable("test_arguments")
+class BelowByHand(ByHand):
+    """Adds an argument to those of a class that writes its own."""
+
+    def __init__(self, factor, inner, power, offset=0.0, **kwargs):
+        super().__init__(factor, inner, power, **kwargs)
+        self.offset = offset
+
+
+@keras.saving.register_keras_serializable("test_arguments")
+class Mixture(ConfigFromArguments, keras.layers.Layer):
+    """`sum_i weights_i parts_i(x)` with parts in a list and by name, and options of Keras by their names."""
+
+    def __init__(self, parts, named, weights_of_parts, dtype=None, name=None):
+        super().__init__(dtype=dtype, name=name)
+        self.parts, self.named, self.weights_of_parts = parts, named, weights_of_parts
+
+    def build(self, shape):
+        for part in (*self.parts, *self.named.values()):
+            part.build(shape)
+
+    def call(self, x):
+        outputs = [part(x) for part in (*self.parts, *self.named.values())]
+        return sum(weight * output for weight, output in zip(self.weights_of_parts, outputs, strict=True))
+
+
 def made(**options):
     return Shifted(3.0, keras.layers.Dense(2, name="inner"), 1.5, kernel_initializer="ones", rate=0.25, **options)
 
@@ -107,6 +133,34 @@ def test_subclass_that_writes_its_arguments_itself():
     layer = ByHand(1.0, RMSNorm(), power=2)
     assert layer.get_config()["power"] == 2
     assert ByHand.from_config(layer.get_config()).own == 2
+
+
+def test_subclass_of_one_that_writes_its_arguments_itself():
+    layer = BelowByHand(1.0, RMSNorm(), 2, offset=0.5)
+    again = BelowByHand.from_config(layer.get_config())
+    assert (again.own, again.offset) == (2, 0.5)
+
+
+def test_parts_in_lists_and_dictionaries(tmp_path):
+    weights = np.array([0.5, 2.0, -1.0], "float32")
+    layer = Mixture([keras.layers.Dense(2), keras.layers.Dense(2)], {"third": keras.layers.Dense(2)}, weights)
+    model = keras.Sequential([keras.Input((4,)), layer])
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
+    kernels = [ops.convert_to_numpy(part.kernel) for part in (*layer.parts, layer.named["third"])]
+    expected = sum(weight * (x @ kernel) for weight, kernel in zip(weights, kernels, strict=True))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, rtol=1e-5, atol=1e-6)
+    clone = keras.models.clone_model(model)
+    assert clone.layers[0].parts[0] is not layer.parts[0]
+    clone.set_weights(model.get_weights())
+    np.testing.assert_allclose(clone.predict(x, verbose=0), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_dtype_as_an_argument_is_the_policy():
+    layer = Mixture([], {}, [], dtype="mixed_bfloat16", name="mixed")
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert (again.compute_dtype, again.variable_dtype, again.name) == ("bfloat16", "float32", "mixed")
 
 
 def test_constructor_without_options_of_keras():
