@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from recipes.common.data.overlap import content_of, given_of
@@ -117,8 +117,10 @@ def hold_out(
     return parts
 
 
-def groups_by_column(files: Sequence[str], column: str, header: bool | None) -> Callable[[Any], str]:
-    """Returns a function from a row of files to the value that the row has in a column which is not read otherwise.
+def groups_by_column(files: Sequence[str], column: str, header: bool | None) -> Mapping[str, str]:
+    """Returns the values that rows of files have in a column which is not read otherwise, by the origins of the rows.
+
+    A row without that key, or with null, is left out.
 
     Args:
         files: The files.
@@ -130,10 +132,9 @@ def groups_by_column(files: Sequence[str], column: str, header: bool | None) -> 
     """
     try:
         rows = (row for file in files for row in read_table(file, [column], BadLines("skip"), header=header))
-        values = {row.origin: str(row.values[0]) for row in rows}
+        return {row.origin: str(row.values[0]) for row in rows if row.values[0] is not None}
     except DataError as error:
         raise DataError(f"data.group_column: {error}") from error
-    return lambda row: values[row.origin]
 
 
 def _number(text: str) -> bytes:

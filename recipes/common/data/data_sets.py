@@ -25,6 +25,7 @@ from recipes.common.errors import BadLines, ConfigError, DataError, OnError, nea
 DATA_FOLDER_VARIABLE = "ZOO_DATA"
 CACHE_FOLDER_VARIABLE = "ZOO_CACHE"
 SOURCE_URL = "https://raw.githubusercontent.com/{repository}/{commit}/{path}"
+NO_GROUP = "no group"
 _TIMEOUT_SECONDS = 30
 
 
@@ -198,7 +199,8 @@ class Parts:
 
     def __init__(self, data: Any, source: Source) -> None:
         self._data, self._source = data, source
-        self._share = getattr(data, "validation_share", None)
+        # an evaluation may name files beside the share of the run
+        self._share = None if data.validation else getattr(data, "validation_share", None)
         self._divided: tuple[dict[str, list[Any]], BadLines] | None = None
 
     def open(self, split: str, of: str | None = None) -> tuple[list[Any] | None, BadLines | None]:
@@ -225,11 +227,27 @@ class Parts:
         if self._divided is None:
             rows, bad = open_part(files, "train", self._source, self._data.on_error)
             column = getattr(self._data, "group_column", None)
-            group_of = column and groups_by_column(files, column, getattr(self._data, "header", None))
-            parts = hold_out(rows, self._share, group_of or None)
+            group_of = None if column is None else self._groups(rows, bad, files, column)
+            if group_of is not None:
+                rows = [row for row in rows if row.origin in group_of]
+            parts = hold_out(rows, self._share, group_of and (lambda row: group_of[row.origin]))
             print(f"validation: {len(parts[1])} of the {len(rows)} training rows (data.validation_share)")
             self._divided = dict(zip(("train", "validation"), parts, strict=True)), bad
         return self._divided
+
+    def _groups(self, rows: Sequence[Any], bad: BadLines, files: Sequence[str], column: str) -> Mapping[str, str]:
+        """The groups of rows by their origins; notes the rows that have none."""
+        if isinstance(rows[0], str):
+            raise ConfigError(
+                f"data.group_column must be null with running text, which has no columns, got {shown(column)}"
+            )
+        groups, before = groups_by_column(files, column, getattr(self._data, "header", None)), bad.total
+        for row in rows:
+            if row.origin not in groups:
+                bad.add(NO_GROUP, row.origin, f"{column!r} is missing or null")
+        if bad.total > before:
+            print(f"train: {bad.report()}")
+        return groups
 
 
 def open_parts(data: Any, source: Source, *, account: DataAccount | None = None) -> list[list[Any]]:
@@ -267,7 +285,7 @@ def open_parts(data: Any, source: Source, *, account: DataAccount | None = None)
             print(f"{where}; the validation set takes its place")
             part = parts[1]
             if data.test:
-                part, _ = open_part(data.test, "validation", source, data.on_error)
+                part, _ = opened.open("validation", of="test")
         parts.append(part)
     named = dict(zip(Splits._fields, parts, strict=False))
     test_is_validation = "test" in named and named["test"] == named["validation"]

@@ -1,14 +1,17 @@
 """Which rows are used: limits, and validation sets that are divided off."""
 
+import dataclasses
+import json
 from collections import Counter
 
 import pytest
 
-from recipes import classify
+from recipes import classify, language_model
 from recipes.common.data.choosing import hold_out, limited
 from recipes.common.data.data_config import check_data
-from recipes.common.data.data_sets import Source, TextPair, open_parts
+from recipes.common.data.data_sets import Source, Splits, TextPair, open_parts
 from recipes.common.data.labelled_text import LABELLED, LabelledText, read_examples
+from recipes.common.data.plain_text import PLAIN, read_plain
 from recipes.common.data.questions import Question
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.evaluation.held_out import HeldOut, open_rows
@@ -84,6 +87,45 @@ def test_parts_of_a_run_and_of_its_evaluation(tmp_path, capsys):
         assert open_rows(HeldOut(None, None, None, data, set(), split, {}), SOURCE) == (expected, 0)
     with pytest.raises(DataError, match="data.group_column: .*a.tsv:1: there is no column 'talker'"):
         open_parts(classify.DataConfig(files, **FILES, validation_share=0.3, group_column="talker"), SOURCE)
+
+
+def test_rows_without_a_group(tmp_path, capsys):
+    """They are bad lines like any other: a row in a group of its own might be one that another row repeats."""
+    rows = [{"text": f"text {number}", "label": "ab"[number % 2], "speaker": number // 4} for number in range(40)]
+    del rows[3]["speaker"]
+    rows[8]["speaker"] = None
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = classify.DataConfig([str(tmp_path / "a.jsonl")], **FILES, validation_share=0.25, group_column="speaker")
+    with pytest.raises(DataError, match=r"a.jsonl:4: no group: 'speaker' is missing or null"):
+        open_parts(data, SOURCE)
+    train, validation, _ = open_parts(dataclasses.replace(data, on_error="skip"), SOURCE)
+    assert len(train) + len(validation) == 38
+    assert "no group" in capsys.readouterr().out
+
+
+def test_running_text_has_no_groups(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "text {number}", "speaker": "b"}}\n' for number in range(9)))
+    data = language_model.DataConfig([str(tmp_path / "a.jsonl")], validation_share=0.25, group_column="speaker")
+    source = Source(PLAIN, lambda files, bad: read_plain(files, bad, unit="line"))
+    with pytest.raises(ConfigError, match="group_column must be null with running text, which has no columns, got 's"):
+        open_parts(data, source)
+
+
+def test_files_of_an_evaluation_are_not_divided(tmp_path):
+    """Of a run with a share, `recipes.evaluate --data.validation other.tsv` reads all rows of that file."""
+    rows = [(f"text {number}", "ab"[number % 2], "c") for number in range(40)]
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir(), other.mkdir()
+    data = classify.DataConfig(write(own, rows), write(other, rows[:20]), **FILES, validation_share=0.25)
+    found, _ = open_rows(HeldOut(None, None, None, data, {"validation"}, "validation", {}), SOURCE)
+    assert [row.texts[0] for row in found] == [text for text, *_ in rows[:20]]
+
+
+def test_a_validation_set_in_place_of_a_test_set_is_limited():
+    splits = Splits(examples({"a": 50}), examples({"b": 40, "c": 40}))
+    data = classify.DataConfig(["named"], test=["named"], limit=30)
+    train, validation, test = open_parts(data, Source({"named": lambda: splits}, None))
+    assert len(train) == len(validation) == 30 and test == validation
 
 
 def test_keys_that_depend_on_each_other():
