@@ -65,10 +65,10 @@ def hold_out(
 ) -> tuple[list[Row], list[Row]]:
     """Returns rows for training and rows for validation.
 
-    Rows of one group are in one part. Where each row has one label (an attribute `label` that is a text), each label
-    has the share, as near as groups allow; of each some row is for training. Groups are drawn by a digest of their
-    names, so that a group stays in its part when others come. A text that is all there is is cut between two lines,
-    and its end is for validation.
+    Rows of one group are in one part, and so are rows of several groups with the same input. Where each row has one
+    label (an attribute `label` that is a text), each label has the share, as near as groups allow; of each some row is
+    for training. Groups are drawn by a digest of their names, so that a group stays in its part when others come. A
+    text that is all there is is cut between two lines, and its end is for validation.
 
     Args:
         rows: The rows.
@@ -88,10 +88,7 @@ def hold_out(
         cut = len(lines) - max(1, round(share * len(lines)))
         if cut > 0:
             return ["".join(lines[:cut])], ["".join(lines[cut:])]
-    groups: dict[str, list[int]] = defaultdict(list)
-    for place, row in enumerate(rows):
-        name = group_of(row) if group_of is not None else getattr(row, "group", None) or given_of(row)
-        groups[name].append(place)
+    groups = _grouped(rows, group_of)
     strata: dict[Any, list[str]] = defaultdict(list)
     for name, places in groups.items():
         label = getattr(rows[places[0]], "label", None)
@@ -115,6 +112,29 @@ def hold_out(
     for place, row in enumerate(rows):
         parts[place in held].append(row)
     return parts
+
+
+def _grouped(rows: Sequence[Row], group_of: Callable[[Row], str] | None) -> dict[str, list[int]]:
+    """The places of rows by the names of their groups; groups that hold the same input are one."""
+    names = [group_of(row) if group_of is not None else getattr(row, "group", None) or given_of(row) for row in rows]
+    joined: dict[str, str] = {}
+
+    def first_of(name: str) -> str:
+        while name in joined:
+            name = joined[name]
+        return name
+
+    known: dict[str, str] = {}
+    for row, name in zip(rows, names, strict=True):
+        pair = {first_of(name), first_of(known.setdefault(given_of(row), name))}
+        if len(pair) == 2:
+            # in an order that does not depend on that of the rows
+            first, second = sorted(pair, key=_number)
+            joined[second] = first
+    groups: dict[str, list[int]] = defaultdict(list)
+    for place, name in enumerate(names):
+        groups[first_of(name)].append(place)
+    return groups
 
 
 def groups_by_column(files: Sequence[str], column: str, header: bool | None) -> Mapping[str, str]:

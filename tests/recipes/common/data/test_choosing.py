@@ -47,6 +47,19 @@ def test_rows_with_one_input_stay_together():
     assert not {row.context for row in train} & {row.context for row in validation} and len(validation) == 15
 
 
+def test_groups_with_one_input_stay_together():
+    """A text of two speakers would be learned from one and asked of the other."""
+    rows = [TextPair(f"source {number // 2}", f"target {number}", f"a:{number}") for number in range(200)]
+    # a source is said by two speakers that stand apart, a speaker says four sources
+    speakers = {row.origin: str(number % 2 * 25 + number // 8) for number, row in enumerate(rows)}
+    train, validation = hold_out(rows, 0.2, lambda row: speakers[row.origin])
+    for name in (lambda row: row.source, lambda row: speakers[row.origin]):
+        assert not set(map(name, train)) & set(map(name, validation))
+    assert len(validation) == 40
+    # the order of the file makes no difference
+    assert sorted(hold_out(rows[::-1], 0.2, lambda row: speakers[row.origin])[1]) == sorted(validation)
+
+
 def test_running_text():
     lines = [f"line {number}\n" for number in range(10)]
     assert hold_out(["".join(lines)], 0.2) == (["".join(lines[:8])], ["".join(lines[8:])])
