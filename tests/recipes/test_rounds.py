@@ -7,7 +7,7 @@ import pytest
 import safetensors
 from tiny_recipes import run
 
-from recipes.common.errors import ConfigError
+from recipes.common.errors import ConfigError, RunFolderError
 
 # two epochs of two batches
 WORDS = ["--training.schedule", "constant", "--training.warmup_steps", "0", "--training.save_every", "1"]
@@ -40,6 +40,8 @@ def test_a_run_in_rounds_that_is_made_longer(tmp_path, capsys):
     found = history(tmp_path / "resumed")
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, rtol=1e-5, err_msg=name)
+    with pytest.raises(RunFolderError, match="epochs must give at least 4 rounds, .*, got 2, which gives 3; name"):
+        run("classify", tmp_path / "resumed", *words, "--training.epochs", "2")
     report = (tmp_path / "long" / "run" / "report.html").read_text(encoding="utf-8")
     assert ">round 4</text>" in report and ">epoch 4</text>" not in report
 

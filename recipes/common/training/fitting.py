@@ -20,7 +20,7 @@ from recipes.common.config import setting
 from recipes.common.data.data_config import check_data
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of, shown
 from recipes.common.output_file import check_place
-from recipes.common.run_folder import RunFolder
+from recipes.common.run_folder import RunFolder, trained
 from recipes.common.training import progress
 from recipes.common.training.callbacks import check_callbacks, make_callbacks
 from recipes.common.training.models import check_model
@@ -298,7 +298,7 @@ def train(
         The seconds of training, of all processes.
 
     Raises:
-        RunFolderError: If the run was begun with other data.
+        RunFolderError: If the run was begun with other data, or has been trained for more rounds.
         RecipeError: If the loss is not finite.
     """
     epochs, unit = config.epochs, "epoch"
@@ -309,6 +309,13 @@ def train(
             f"{batches.number_of_batches} batches"
         )
         batches = batching.Rounds(batches, config.evaluate_every)
+        done, begun = trained(run.path) or (0, 0)
+        # of epochs the run folder says it, which does not know how many batches they have
+        if epochs < done + (begun > 0):
+            raise RunFolderError(
+                f"training.epochs must give at least {done + (begun > 0)} rounds, as many as have been begun in "
+                f"{str(run.path)!r}, got {config.epochs}, which gives {epochs}; name another folder for a shorter run"
+            )
     if config.monitor is not None:
         monitor = f"val_{config.monitor.removeprefix('val_')}"
         mode = "min" if _SMALLER_IS_BETTER.search(monitor) else "max"
