@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from zoo.export import (
     GGUF,
     RUNTIME_FORMATS,
@@ -18,7 +20,9 @@ from zoo.export import (
     write_saved_model,
 )
 from zoo.export.onnx_tokenizers import IDS, SPLITS, OnnxTokenizer
+from zoo.export.sample_texts import SAMPLE_TEXTS
 from zoo.gguf.export import write_gguf_folder
+from zoo.preprocessing.rows import shorten
 
 
 def export_task(
@@ -121,8 +125,8 @@ def text_inputs(task: Any, format: str, strings: bool | Sequence[str]) -> dict[s
         strings: Texts for which the tokenizer of the file must give the same ids; True for samples in many languages.
 
     Raises:
-        ValueError: If the format or the task does not take strings, or the tokenizer cannot be written. The message
-            says why.
+        ValueError: If the format or the task does not take strings, the tokenizer cannot be written, or a preprocessor
+            of one's own makes other rows. The message says why.
     """
     if format != "onnx":
         raise ValueError(
@@ -136,15 +140,22 @@ def text_inputs(task: Any, format: str, strings: bool | Sequence[str]) -> dict[s
         reason = "texts are written in a loop, outside of the file"
     elif any("length" in field.shape for field in forward.outputs):
         reason = f"what a {kind} returns are places in texts, which the operators of tokenizers do not give"
-    elif getattr(preprocessor, "pairs", False) or getattr(preprocessor, "stride", None) is not None:
+    elif len(preprocessor.text_names) > 1 or getattr(preprocessor, "stride", None) is not None:
         reason = "rows of two texts, and texts in several windows, are not written in ONNX"
     elif getattr(preprocessor, "default_prompt", None) is not None:
         reason = "its default prompt stands before each text"
-    elif forward.inputs[2:] and preprocessor.segments is False:
+    elif forward.inputs[2:] and getattr(preprocessor, "segments", None) is False:
         reason = "its rows have no segments, which the model takes"
     if reason is not None:
         raise ValueError(f"strings must be False for this {kind}: {reason}. forward takes token ids.")
-    tokenizer = OnnxTokenizer(task.tokenizer) if strings is True else OnnxTokenizer(task.tokenizer, list(strings))
+    compared = list(SAMPLE_TEXTS if strings is True else strings)
+    tokenizer = OnnxTokenizer(task.tokenizer, compared)
+    other = _text_of_other_rows(task, compared, [field.name for field in forward.inputs])
+    if other is not None:
+        raise ValueError(
+            f"strings must be False for this {kind}: its preprocessor, a {type(preprocessor).__name__}, makes another "
+            f"row of {shorten(other)} than the operators of ONNX. forward takes token ids."
+        )
     flat = (
         Field(IDS, ("tokens",), "int32", "ids of all texts"),
         Field(SPLITS, ("splits",), "int64", "where those of each text begin and end"),
@@ -157,6 +168,28 @@ def text_inputs(task: Any, format: str, strings: bool | Sequence[str]) -> dict[s
 
     described = Endpoint(serve, (texts,), forward.outputs, "Outputs of texts.", forward.properties)
     return {"serve": TextInput(described, Endpoint(serve, flat, forward.outputs), tokenizer)}
+
+
+def _text_of_other_rows(task: Any, texts: Sequence[str], names: Sequence[str]) -> str | None:
+    """The first text of which a preprocessor, which may be one's own, makes another row than `_rows`."""
+    import tensorflow as tf
+
+    preprocessor = task.preprocessor
+    special = [token for token in preprocessor.special_tokens().values() if token is not None]
+    for text in texts:
+        ids = task.tokenizer.tokenize([text])
+        if len(ids[0]) + len(special) > preprocessor.sequence_length:
+            continue  # cut, or an error
+        rows = _rows(ids.values, ids.row_splits, preprocessor)
+        expected = preprocessor.inputs(preprocessor.tokens(tf.constant([text])))
+        if not {"padding_mask", *names} <= expected.keys():
+            return text
+        real, found = (np.asarray(each["padding_mask"][0], "bool") for each in (expected, rows))
+        for name in names:
+            values = (np.asarray(each[name])[0][mask] for each, mask in ((expected, real), (rows, found)))
+            if not np.array_equal(*values):
+                return text
+    return None
 
 
 def _rows(ids: Any, splits: Any, preprocessor: Any) -> dict[str, Any]:

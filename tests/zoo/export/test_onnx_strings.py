@@ -18,6 +18,7 @@ from zoo import Backbone, TextClassifier, TextEmbedder, TransformerConfig  # noq
 from zoo.export.onnx_tokenizers import OnnxTokenizer  # noqa: E402
 from zoo.export.run_model import ExportedModel  # noqa: E402
 from zoo.export.sample_texts import SAMPLE_TEXTS  # noqa: E402
+from zoo.preprocessing import TextClassifierPreprocessor  # noqa: E402
 from zoo.tasks.exporting import text_inputs  # noqa: E402
 from zoo.tokenizers import ByteLevelBPETokenizer, SentencePieceTokenizer, WordPieceTokenizer  # noqa: E402
 
@@ -50,10 +51,12 @@ def tokenizers(real_texts):
     }
 
 
-def classifier(tokenizer, task_class=TextClassifier, **options):
+def classifier(preprocessor, task_class=TextClassifier, **options):
+    """A task with a preprocessor, or with its own one for a tokenizer."""
     keras.utils.set_random_seed(0)
+    tokenizer = getattr(preprocessor, "tokenizer", preprocessor)
     config = TransformerConfig("encoder", tokenizer.vocabulary_size, hidden_dim=16, num_layers=1, max_length=96)
-    return task_class(Backbone.from_config(config), tokenizer, **options)
+    return task_class(Backbone.from_config(config), preprocessor, **options)
 
 
 def served(folder, texts):
@@ -104,3 +107,26 @@ def test_tokenizers_that_are_refused(tokenizers, tmp_path):
     with pytest.raises(ValueError, match="strings must be False for the format 'litert', which has no operators"):
         text_inputs(classifier(tokenizers["cased"], labels=2), "litert", True)
     assert not list(tmp_path.iterdir())
+
+
+def test_preprocessors_of_ones_own_are_compared(tokenizers):
+    """What the file does not hold would give other numbers without a word."""
+
+    class Capitals(TextClassifierPreprocessor):
+        def tokens(self, x):
+            return super().tokens(tf.strings.upper(x))
+
+    class Renamed(TextClassifierPreprocessor):
+        """Makes the same rows."""
+
+    class Both(TextClassifierPreprocessor):
+        text_names = ("titles", "bodies")
+
+    tokenizer, texts = tokenizers["cased"], ["Sentences of this page.", "and a second one"]
+    for kind, reason in (
+        (Capitals, "its preprocessor, a Capitals, makes another row of 'Sentences of this page.' than the operators"),
+        (Both, "rows of two texts"),
+    ):
+        with pytest.raises(ValueError, match=f"strings must be False for this TextClassifier: {reason}"):
+            text_inputs(classifier(kind(tokenizer, labels=["a", "b"])), "onnx", texts)
+    assert "serve" in text_inputs(classifier(Renamed(tokenizer, labels=["a", "b"])), "onnx", texts)
