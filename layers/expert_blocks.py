@@ -95,7 +95,7 @@ def combine(outputs: Any, slots: Any, weights: Any) -> Any:
 
     Args:
         outputs: `(blocks, rows, dim)`.
-        slots: See `Places`.
+        slots: See `AssignmentRows`.
         weights: `(tokens, choices)`.
 
     Returns:
