@@ -83,16 +83,17 @@ def open_rows(held_out: HeldOut, source: Source, *, describes_files: Collection[
     """
     data, split = held_out.data, held_out.split
     parts = {"test": ("test", "validation") if hasattr(data, "test") else ("validation",)}.get(split, (split,))
-    opened = Parts(data, source)
+    # the limit of a run is that of its own rows
+    whole = dataclasses.replace(data, limit=None) if "limit" not in held_out.given else data
     for part in parts:
         # another part of the data set that is asked for, not that part of another
         of = split if getattr(data, split, None) else part
-        files = files_of(data, of)
+        files, is_own = files_of(data, of), held_out.given.isdisjoint({part, split})
         if is_name(files):
             refuse_file_keys(data, held_out.given, describes_files)
-        elif files and held_out.given.isdisjoint({part, split}):
+        elif files and is_own:
             _require_unchanged(held_out, part, files)
-        rows, bad = opened.open(part, of)
+        rows, bad = Parts(data if is_own else whole, source).open(part, of)
         if rows is not None:
             if part != parts[0]:
                 print(f"{' '.join(files)}: there is no {split} set; this is the {part} set")

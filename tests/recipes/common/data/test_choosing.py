@@ -124,14 +124,20 @@ def test_running_text_has_no_groups(tmp_path):
         open_parts(data, source)
 
 
-def test_files_of_an_evaluation_are_not_divided(tmp_path):
-    """Of a run with a share, `recipes.evaluate --data.validation other.tsv` reads all rows of that file."""
+def test_files_of_an_evaluation_are_whole(tmp_path):
+    """Of a run with a share and a limit, `recipes.evaluate --data.validation other.tsv` reads all rows of that file."""
     rows = [(f"text {number}", "ab"[number % 2], "c") for number in range(40)]
     own, other = tmp_path / "own", tmp_path / "other"
     own.mkdir(), other.mkdir()
-    data = classify.DataConfig(write(own, rows), write(other, rows[:20]), **FILES, validation_share=0.25)
+    data = classify.DataConfig(write(own, rows), write(other, rows[:20]), **FILES, validation_share=0.25, limit=8)
     found, _ = open_rows(HeldOut(None, None, None, data, {"validation"}, "validation", {}), SOURCE)
     assert [row.texts[0] for row in found] == [text for text, *_ in rows[:20]]
+    # a limit of the evaluation holds
+    assert len(open_rows(HeldOut(None, None, None, data, {"validation", "limit"}, "validation", {}), SOURCE)[0]) == 8
+    # a test set that the run itself has named
+    named = dataclasses.replace(data, test=data.validation)
+    for given, expected in ((set(), 8), ({"test"}, 20)):
+        assert len(open_rows(HeldOut(None, None, None, named, given, "test", {}), SOURCE)[0]) == expected
 
 
 def test_a_validation_set_in_place_of_a_test_set_is_limited():

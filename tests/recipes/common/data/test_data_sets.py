@@ -165,7 +165,7 @@ def test_a_test_set_without_a_test_part_is_not_replaced_by_another_set(capsys):
     assert open_parts(data(["toy"], test=["other"]), Source(SETS, read)) == [["a", "b"], ["c"], ["e"]]
     assert "other: there is no test set; the validation set takes its place" in capsys.readouterr().out
     other = classify.DataConfig(["toy"], test=["other"])
-    held_out = HeldOut(None, None, None, other, ["test"], "test", {})
+    held_out = HeldOut(None, None, None, other, {"test"}, "test", {})
     assert open_rows(held_out, Source(SETS, read)) == (["e"], 0)
     assert "other: there is no test set; this is the validation set" in capsys.readouterr().out
     assert open_rows(dataclasses.replace(held_out, data=classify.DataConfig(["toy"])), Source(SETS, read)) == (["c"], 0)
