@@ -210,7 +210,7 @@ class EncoderTask(Task):
         """Returns the results, numbers by name; operations of `keras.ops`, which every format of exports can hold.
 
         Args:
-            outputs: The result of a call.
+            outputs: The result of a call, in float32 whatever the policy.
         """
         raise NotImplementedError(f"{type(self).__name__} has no results: define result_fields() and results().")
 
@@ -235,7 +235,7 @@ class EncoderTask(Task):
         shapes = {field.name: field.shape for field in self.result_fields()}
         if self.labels is None or shapes.get("probabilities") != ("batch", len(self.labels)):
             return None
-        probabilities = ops.maximum(self.results(outputs)["probabilities"], np.finfo("float32").tiny)
+        probabilities = ops.maximum(self.results(_float32(outputs))["probabilities"], np.finfo("float32").tiny)
         return Decisions(ops.expand_dims(ops.log(probabilities), 1), self.labels.strings, ("label",))
 
     def predict_texts(self, x: Any, batch_size: int) -> Any:
@@ -282,7 +282,7 @@ class EncoderTask(Task):
         def serve(*texts: Any) -> dict[str, Any]:
             inputs, row = preprocessor.inference_rows(texts if len(texts) > 1 else texts[0])
             outputs = self(inputs, training=False)
-            results = self.results(outputs if row is None else self._merged(outputs, row))
+            results = self.results(_float32(outputs if row is None else self._merged(outputs, row)))
             return {**results, **self.text_results(results)}
 
         outputs = (*self.result_fields(), *self.text_result_fields())
@@ -314,7 +314,7 @@ class EncoderTask(Task):
         """Returns the endpoint `forward`: token-level inputs to `result_fields`."""
         return encoder_endpoints(
             self,
-            lambda inputs: self.results(self(inputs, training=False)),
+            lambda inputs: self.results(_float32(self(inputs, training=False))),
             self.result_fields(),
             **self.result_properties(),
         )
@@ -326,3 +326,8 @@ class EncoderTask(Task):
             return self.preprocessor.tokens(texts if len(texts) > 1 else texts[0])
 
         return attention_endpoint(self, self.text_fields(), tokens)
+
+
+def _float32(outputs: Any) -> Any:
+    """Outputs of a head in the type of results, also if it computes in another one."""
+    return keras.tree.map_structure(lambda part: ops.cast(part, "float32"), outputs)

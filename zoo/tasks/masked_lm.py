@@ -231,7 +231,7 @@ class MaskedLM(EncoderTask):
         return (Field("logits", shape, "float32", "of the token at each place"),)
 
     def results(self, outputs: Any) -> dict[str, Any]:
-        return {"logits": ops.cast(outputs, "float32")}
+        return {"logits": outputs}
 
     def endpoints(self, *, top_k: int = 5) -> dict[str, Endpoint]:
         """Returns the endpoint `serve(texts)` of an export, for any batch size.

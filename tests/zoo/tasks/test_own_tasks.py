@@ -2,13 +2,17 @@
 
 import warnings
 
+import keras
 import numpy as np
 import pytest
+from keras import ops
 
-pytest.importorskip("tensorflow")
+tf = pytest.importorskip("tensorflow")
 
 from zoo import Backbone, Task, TextClassifier  # noqa: E402
-from zoo.tasks import register_tasks, registry  # noqa: E402
+from zoo.export import Field  # noqa: E402
+from zoo.preprocessing import TextClassifierPreprocessor  # noqa: E402
+from zoo.tasks import EncoderTask, register_tasks, registry  # noqa: E402
 
 
 class Plain(TextClassifier):
@@ -24,6 +28,26 @@ class Named(TextClassifier):
 
     def own_options(self):
         return {**super().own_options(), "topic": self.topic}
+
+
+class Short(EncoderTask):
+    """The shortest task: a head of Keras, which computes in the type of the policy."""
+
+    preprocessor_class = TextClassifierPreprocessor
+    pooling = "mean"
+
+    def __init__(self, backbone, preprocessor=None, **options):
+        super().__init__(backbone, preprocessor, **options)
+        self.add_head(keras.layers.Dense(len(self.labels), name="head", dtype=self.dtype_policy))
+
+    def default_loss(self):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+    def result_fields(self):
+        return (Field("probabilities", ("batch", len(self.labels)), "float32", "of each label"),)
+
+    def results(self, outputs):
+        return {"probabilities": ops.softmax(outputs)}
 
 
 @pytest.fixture
@@ -91,3 +115,28 @@ def test_adapters(saved, registered, tmp_path):
         TextClassifier.from_preset(tmp_path / "adapter")
     register_tasks(Named)
     check(TextClassifier.from_preset(tmp_path / "adapter"), Named, task.predict(["alpha"]))
+
+
+def test_results_are_float32_whatever_the_policy(make_task, tmp_path):
+    """Those of exports and of an inspection are those of `predict`, computed from the outputs in float32."""
+    before = keras.config.dtype_policy()
+    try:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+        task = make_task(Short, labels=["bad", "good"])
+        task.head.set_weights([3 * weight + 1 for weight in task.head.get_weights()])
+        texts, found = ["alpha", "beta gamma"], task.predict(["alpha", "beta gamma"])
+        logits = np.array(task(task.preprocessor(texts), training=False), "float64")
+        exact = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(found, exact, rtol=1e-5)
+        task.export(tmp_path / "export")
+        forward = task.token_endpoints()["forward"]
+        rows = task.preprocessor(texts)
+        outputs = forward.function(*(rows[field.name] for field in forward.inputs))
+        decisions = task.decisions(task(rows, training=False)[:1], ())
+    finally:
+        keras.config.set_dtype_policy(before)
+    served = tf.saved_model.load(tmp_path / "export")
+    # the logits of a graph are rounded to bfloat16 at other places
+    np.testing.assert_allclose(served.serve(texts)["probabilities"], exact, rtol=0.03)
+    np.testing.assert_allclose(outputs["probabilities"], exact, rtol=1e-5)
+    np.testing.assert_allclose(np.exp(decisions.scores[0, 0]), exact[0], rtol=1e-5)
