@@ -112,8 +112,8 @@ def _loaded(value: Any) -> Any:
     """An object of what Keras stores of it, also within lists and dictionaries; other values as they are."""
     if isinstance(value, dict):
         is_object = {"class_name", "config"} <= value.keys()
-        # arrays have no module
-        if is_object and ("module" in value or value["class_name"] == "__numpy__"):
+        # arrays, slices and lambdas have no module
+        if is_object and ("module" in value or str(value["class_name"]).startswith("__")):
             return keras.saving.deserialize_keras_object(value)
         return {key: _loaded(each) for key, each in value.items()}
     if isinstance(value, list):

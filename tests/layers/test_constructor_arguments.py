@@ -157,6 +157,18 @@ def test_parts_in_lists_and_dictionaries(tmp_path):
     np.testing.assert_allclose(clone.predict(x, verbose=0), expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_function_without_a_name_is_read_where_it_may_be_run(tmp_path):
+    model = keras.Sequential([keras.Input((4,)), Mapped(1.0, keras.layers.Dense(2), lambda x: x * 3)])
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype("float32")
+    with pytest.warns(UserWarning, match="lambda"):
+        model.save(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="lambda"):
+        keras.saving.load_model(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras", safe_mode=False)
+    expected = 3 * (x @ ops.convert_to_numpy(model.layers[0].inner.kernel))
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_dtype_as_an_argument_is_the_policy():
     layer = Mixture([], {}, [], dtype="mixed_bfloat16", name="mixed")
     again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
