@@ -239,7 +239,15 @@ class EncoderTask(Task):
         return Decisions(ops.expand_dims(ops.log(probabilities), 1), self.labels.strings, ("label",))
 
     def predict_texts(self, x: Any, batch_size: int) -> Any:
-        """Returns the results of rows as arrays: one array, or a dictionary by name if there are several."""
+        """Returns the results of rows as arrays: one array, or a dictionary by name if there are several.
+
+        Raises:
+            NotImplementedError: If the results are those of tokens, of which texts have different numbers.
+        """
+        if any("length" in field.shape for field in self.result_fields()):
+            raise NotImplementedError(
+                f"{type(self).__name__} has results for each token: define predict_texts() and endpoints()."
+            )
         outputs = ops.convert_to_tensor(self.outputs_of_texts(self.preprocessor.rows(x, "x"), batch_size))
         results = {name: ops.convert_to_numpy(value) for name, value in self.results(outputs).items()}
         return results if len(results) > 1 else next(iter(results.values()))

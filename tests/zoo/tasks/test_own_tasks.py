@@ -50,6 +50,15 @@ class Short(EncoderTask):
         return {"probabilities": ops.softmax(outputs)}
 
 
+class OfTokens(Short):
+    """With results for each token, and nothing said of the tokens of a text."""
+
+    pooling = None
+
+    def result_fields(self):
+        return (Field("probabilities", ("batch", "length", len(self.labels)), "float32", "of each label"),)
+
+
 @pytest.fixture
 def registered(monkeypatch):
     """The tasks that are registered, as they were before."""
@@ -140,3 +149,13 @@ def test_results_are_float32_whatever_the_policy(make_task, tmp_path):
     np.testing.assert_allclose(served.serve(texts)["probabilities"], exact, rtol=0.03)
     np.testing.assert_allclose(outputs["probabilities"], exact, rtol=1e-5)
     np.testing.assert_allclose(np.exp(decisions.scores[0, 0]), exact[0], rtol=1e-5)
+
+
+def test_results_of_tokens_have_no_predictions_of_their_own(make_task):
+    """Arrays of texts of one length would hold the results of padding."""
+    task = make_task(OfTokens, labels=["bad", "good"])
+    with pytest.raises(NotImplementedError, match=r"OfTokens has results for each token: define predict_texts\(\) and"):
+        task.predict(["alpha", "beta"])
+    rows = task.preprocessor(["alpha", "beta"])
+    forward = task.token_endpoints()["forward"]
+    assert forward.function(*(rows[field.name] for field in forward.inputs))["probabilities"].shape[2] == 2
