@@ -52,6 +52,8 @@ def begins_array(lines: Iterable[Line]) -> bool:
 def objects_of_array(path: Path, lines: Iterable[Line], bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
     """Yields the objects of a file that is one JSON array, with the lines where they begin, `FILE:line`.
 
+    Of several that begin in one line, the others have their number in that line: `FILE:line (2)`.
+
     Args:
         path: The file.
         lines: Its lines.
@@ -66,11 +68,12 @@ def objects_of_array(path: Path, lines: Iterable[Line], bad: BadLines) -> Iterat
             raise DataError(f"{line.origin}: {line.problem}")
         texts.append(line.text)
     text, decoder = "\n".join(texts), json.JSONDecoder(object_pairs_hook=_with_each_key_once)
-    number, counted = 1, 0
+    number, counted, nth = 1, 0, 0
     place, closing = _SPACE.match(text, text.index("[") + 1).end(), False
     while True:
-        number, counted = number + text.count("\n", counted, place), place
-        origin = f"{path}:{number}"
+        passed = text.count("\n", counted, place)
+        number, counted, nth = number + passed, place, 1 if passed else nth + 1
+        origin = f"{path}:{number}" if nth == 1 else f"{path}:{number} ({nth})"
         if text.startswith("]", place) and not closing:
             break
         try:

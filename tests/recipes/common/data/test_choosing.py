@@ -116,6 +116,17 @@ def test_rows_without_a_group(tmp_path, capsys):
     assert "no group" in capsys.readouterr().out
 
 
+def test_groups_of_an_array_in_one_line(tmp_path):
+    """As `json.dump` writes it: each row has its own group, though all begin in line 1."""
+    rows = [{"text": f"text {number}", "label": "ab"[number % 2], "speaker": number // 4} for number in range(40)]
+    (tmp_path / "a.json").write_text(json.dumps(rows))
+    data = classify.DataConfig([str(tmp_path / "a.json")], **FILES, validation_share=0.25, group_column="speaker")
+    train, validation, _ = open_parts(data, SOURCE)
+    speakers = [{int(row.texts[0].split()[1]) // 4 for row in part} for part in (train, validation)]
+    assert not speakers[0] & speakers[1] and len(train) + len(validation) == 40
+    assert train[0].origin == f"{tmp_path / 'a.json'}:1" and train[1].origin == f"{tmp_path / 'a.json'}:1 (2)"
+
+
 def test_running_text_has_no_groups(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(f'{{"text": "text {number}", "speaker": "b"}}\n' for number in range(9)))
     data = language_model.DataConfig([str(tmp_path / "a.jsonl")], validation_share=0.25, group_column="speaker")
