@@ -238,7 +238,8 @@ def _inner_value(record: Any, key: str) -> Any:
 
 def _records(file: str | os.PathLike, bad: BadLines) -> Iterator[tuple[dict[str, Any], str]]:
     path = Path(file)
-    if suffix_of(path) not in JSON_SUFFIXES:
+    # a data set may have any name
+    if suffix_of(path) not in JSON_SUFFIXES or is_data_set(str(file)):
         return read_records(str(file))
     # in JSON lines an array is a line that is no object
     if suffix_of(path) == ".json" and begins_array(read_lines(path)):

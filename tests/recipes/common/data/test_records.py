@@ -77,8 +77,9 @@ def test_numbers_of_labels_become_their_names(tmp_path):
     rows = {"text": ["a", "b", "c"], "label": [1, 0, -1], "tags": [[0, 1], [1], []], "stars": [1, 2, 3]}
     data = datasets.Dataset.from_dict(rows, features=features)
     data.to_parquet(str(tmp_path / "a.parquet"))
-    data.save_to_disk(str(tmp_path / "saved"))
-    for file in ("a.parquet", "saved"):
+    # as data sets of the hub are named that were files of JSON
+    data.save_to_disk(str(tmp_path / "saved.json"))
+    for file in ("a.parquet", "saved.json"):
         bad = BadLines("skip")
         found = read_examples([str(tmp_path / file)], bad, text_columns=["text"], label_column="label")
         assert [row.label for row in found] == ["positive", "negative"]
