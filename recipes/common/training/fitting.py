@@ -348,7 +348,8 @@ def train(
         others.append(outputs)
     # which see in the logs what those before them have added
     others += [callback for callback in own if callback not in stateful]
-    print(describe_step(config.is_compiled) + _devices())
+    # at once, also into a file: a run may be killed
+    print(describe_step(config.is_compiled) + _devices(), flush=True)
     try:
         history = model.fit(
             batches.dataset,

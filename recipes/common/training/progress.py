@@ -52,7 +52,8 @@ class EpochLines(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._close()
-        print(epoch_line(f"{self._unit} {epoch + 1}/{self._epochs}", logs or {}, time.monotonic() - self._started))
+        line = epoch_line(f"{self._unit} {epoch + 1}/{self._epochs}", logs or {}, time.monotonic() - self._started)
+        print(line, flush=True)  # also into a file: a run may be killed
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
         self._close()
