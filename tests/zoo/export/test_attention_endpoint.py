@@ -29,7 +29,7 @@ def test_weights_are_those_of_the_backbone(tasks, exported):
     task = tasks["names"]
     found = {name: value.numpy() for name, value in exported.attention(tf.constant(TEXTS)).items()}
     for row, text in enumerate(TEXTS):
-        alone = task.preprocessor.inputs(task.preprocessor.text_tokens(tf.constant([text])))
+        alone = task.preprocessor.inputs(task.preprocessor.tokens(tf.constant([text])))
         ids = alone["token_ids"].numpy()[0][alone["padding_mask"].numpy()[0]]
         count = len(ids)
         assert found["lengths"][row] == count
