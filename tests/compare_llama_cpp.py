@@ -117,7 +117,7 @@ def compare(folder: Path) -> None:
     from llama_cpp import Llama
 
     failed = []
-    print("X")
+    print("| file | log-probabilities: largest difference | mean | texts of other tokens | equal greedy texts |")
     print("| --- | --- | --- | --- | --- |")
     for path in sorted(folder.glob("*.gguf")):
         expected = json.loads(
