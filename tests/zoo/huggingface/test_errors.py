@@ -309,6 +309,7 @@ def test_quantized_models_are_not_written(tmp_path, reference):
 
 
 def test_fetching_from_the_hub(monkeypatch, tmp_path):
+    (tmp_path / "config.json").touch()
     calls = []
 
     def snapshot_download(name, revision, allow_patterns, ignore_patterns):
