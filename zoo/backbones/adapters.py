@@ -248,7 +248,7 @@ class Adapters:
         if config:
             self.activate(names, [name for name in names if config[name]["trainable"]])
 
-    def least_weights(self, config: Mapping[str, Mapping[str, Any]]) -> int:
+    def minimum_weight_count(self, config: Mapping[str, Mapping[str, Any]]) -> int:
         """Returns how many weights adapters would have.
 
         Args:

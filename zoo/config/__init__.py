@@ -3,13 +3,13 @@
 from typing import Any
 
 from zoo.config.checks import shorten
+from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
 from zoo.config.model import ModelConfig
-from zoo.config.names import in_names
-from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
+from zoo.config.names import renamed_in_errors
 from zoo.config.position import PositionConfig
 from zoo.config.recurrent import RecurrentConfig
 from zoo.config.replacing import REPLACEABLE, override, replace_choices, replaceable
-from zoo.config.size import least_weights, require_weights
+from zoo.config.size import minimum_weight_counts, require_weights
 from zoo.config.transformer import TransformerConfig
 
 CONFIGURATIONS: dict[str, type[ModelConfig]] = {cls.kind: cls for cls in (TransformerConfig, RecurrentConfig)}
@@ -47,8 +47,8 @@ __all__ = [
     "RecurrentConfig",
     "TransformerConfig",
     "config_from_dict",
-    "in_names",
-    "least_weights",
+    "renamed_in_errors",
+    "minimum_weight_counts",
     "override",
     "replace_choices",
     "replaceable",

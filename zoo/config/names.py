@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 
 @contextlib.contextmanager
-def in_names(names: Mapping[str, str], kind: type[ValueError] = ValueError) -> Iterator[None]:
+def renamed_in_errors(names: Mapping[str, str], kind: type[ValueError] = ValueError) -> Iterator[None]:
     """A context in which errors name the choices of a configuration as a file does.
 
     Args:
@@ -18,7 +18,7 @@ def in_names(names: Mapping[str, str], kind: type[ValueError] = ValueError) -> I
 
     Example:
 
-    >>> with in_names({"attention.num_heads": "n_head"}):
+    >>> with renamed_in_errors({"attention.num_heads": "n_head"}):
     ...     AttentionConfig(num_heads=-1)
     ValueError: n_head must be above 0, got -1.
     """

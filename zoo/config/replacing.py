@@ -5,8 +5,8 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+from zoo.config.components import NormConfig
 from zoo.config.model import ModelConfig
-from zoo.config.parts import NormConfig
 from zoo.config.position import PositionConfig
 from zoo.config.recurrent import RecurrentConfig
 from zoo.config.transformer import TransformerConfig

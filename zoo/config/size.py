@@ -6,7 +6,7 @@ from zoo.config.recurrent import RecurrentConfig
 from zoo.config.transformer import TransformerConfig
 
 
-def least_weights(config: ModelConfig) -> dict[str, int]:
+def minimum_weight_counts(config: ModelConfig) -> dict[str, int]:
     """Returns the numbers of entries of the large tensors of a model, by the choices that determine them.
 
     Args:
@@ -14,7 +14,7 @@ def least_weights(config: ModelConfig) -> dict[str, int]:
 
     Example:
 
-    >>> least_weights(TransformerConfig("encoder", vocabulary_size=100, hidden_dim=8))["vocabulary_size=100"]
+    >>> minimum_weight_counts(TransformerConfig("encoder", vocabulary_size=100, hidden_dim=8))["vocabulary_size=100"]
     800
     """
     if isinstance(config, RecurrentConfig):
@@ -32,7 +32,7 @@ def require_weights(config: ModelConfig, available: int, weights: str) -> None:
         available: Number of weights in the files.
         weights: Name of the files, for the error message.
     """
-    sizes = least_weights(config)
+    sizes = minimum_weight_counts(config)
     most = 2 * available + 1_000_000
     for choice, count in sizes.items():
         if count > most:

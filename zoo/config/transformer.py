@@ -6,8 +6,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import keras
 
 from zoo.config.checks import require, require_in_use, require_positive, require_rates, require_types
+from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
 from zoo.config.model import ModelConfig
-from zoo.config.parts import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
 from zoo.config.position import PositionConfig
 
 ARCHITECTURES = ("encoder", "decoder", "encoder_decoder")

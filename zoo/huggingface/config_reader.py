@@ -84,7 +84,7 @@ class ConfigReader:
         source: The file of the tensors, for errors.
 
     Attributes:
-        names: The keys that our choices were read from, by the choices, for errors: see `zoo.config.in_names`.
+        names: The keys that our choices were read from, by the choices, for errors: see `zoo.config.renamed_in_errors`.
 
     Example:
 

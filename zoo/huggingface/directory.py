@@ -12,7 +12,7 @@ import numpy as np
 
 from zoo.backbones.backbone import Backbone
 from zoo.backbones.origin import Origin
-from zoo.config import TransformerConfig, in_names, replace_choices, require_weights
+from zoo.config import TransformerConfig, renamed_in_errors, replace_choices, require_weights
 from zoo.config.checks import ChoiceError
 from zoo.huggingface.config_keys import is_integer
 from zoo.huggingface.config_reader import ConfigReader
@@ -159,7 +159,7 @@ class TaskParts:
         backbone: The backbone.
         options: Arguments for the constructor of the task besides backbone and tokenizer.
         head: The weights of its head.
-        names: The keys of `config.json` that choices were read from, see `zoo.config.in_names`.
+        names: The keys of `config.json` that choices were read from, see `zoo.config.renamed_in_errors`.
     """
 
     backbone: Backbone
@@ -199,7 +199,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
         options = head.options(reader)
         chosen = replace_choices(config, overrides, load_weights=load_weights)
         with deferred(directory.name):
-            with in_names(reader.names):
+            with renamed_in_errors(reader.names):
                 # shapes are compared before anything is allocated; experts may be thousands of tensors
                 if tensors.shapes and (not load_weights or config.feed_forward.num_experts):
                     require_weights(config, int(reader.elements), tensors.source)
@@ -293,7 +293,7 @@ def _read_config(
 ) -> tuple[TransformerConfig, ConfigReader]:
     # without files nothing bounds the counts
     reader = ConfigReader(values, tensors.shapes or (), tensors.source)
-    with in_names(reader.names, ChoiceError):
+    with renamed_in_errors(reader.names, ChoiceError):
         config = family.read(reader)
     reader.finish()
     return config, reader

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from zoo.config import TransformerConfig, in_names
+from zoo.config import TransformerConfig, renamed_in_errors
 from zoo.huggingface.card import CARD_FILE, model_card
 from zoo.huggingface.cross_encoder import write_cross_encoder
 from zoo.huggingface.directory import head_layers, load_task_parts
@@ -73,7 +73,7 @@ def load_task(
     with contextlib.ExitStack() as stack:
         if not given:  # else a choice may not be from the file
             stack.enter_context(errors_of_file(Path(directory) / CONFIG_FILE))
-            stack.enter_context(in_names(parts.names))
+            stack.enter_context(renamed_in_errors(parts.names))
         task = task_class(backbone, tokenizer, **{**options, **given})
     if load_weights:
         # another number of labels is another task: its head starts untrained

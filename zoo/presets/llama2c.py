@@ -17,7 +17,7 @@ from zoo.config import (
     NormConfig,
     PositionConfig,
     TransformerConfig,
-    in_names,
+    renamed_in_errors,
     replace_choices,
 )
 from zoo.storage import Reader, errors_of_file, register_reader
@@ -67,7 +67,7 @@ def read_llama2c_config(header: bytes) -> TransformerConfig:
     for name, size in sizes.items():
         if not 1 <= size <= MOST:
             raise ValueError(f"{name} in the header of a checkpoint of llama2.c must be 1 to {MOST}, got {size}.")
-    with in_names(NAMES):
+    with renamed_in_errors(NAMES):
         return TransformerConfig(
             "decoder",
             abs(vocabulary),
@@ -122,7 +122,7 @@ def load_llama2c(path: str | os.PathLike[str], *, load_weights: bool = True, **o
         if expected != size // 4:
             raise ValueError(f"{path} must hold {expected} weights, as its header says, got {size // 4}.")
         chosen = replace_choices(config, overrides, load_weights=load_weights)
-        with deferred(path.name), in_names({**NAMES, "attention.head_dim": "dim / n_heads"}):
+        with deferred(path.name), renamed_in_errors({**NAMES, "attention.head_dim": "dim / n_heads"}):
             backbone = Backbone.from_config(chosen)
             if load_weights:
                 start, places = 0, []

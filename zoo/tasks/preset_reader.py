@@ -166,7 +166,7 @@ def _from_open_preset(
     with deferred(directory.name) as scope:
         backbone = _backbone(config, description, preset.path, is_same=load_weights or not replaced)
         with errors_of_file(f"{preset.path}: options.{ADAPTERS}"):
-            needed = backbone.adapters.least_weights(saved.adapters)
+            needed = backbone.adapters.minimum_weight_count(saved.adapters)
             if needed > preset.weights.elements:
                 raise ValueError(
                     f"ranks must fit the {preset.weights.elements} numbers in {preset.weights.path.name}, got updates "

@@ -160,7 +160,7 @@ def check_architecture(preset: str, options: dict[str, Any]) -> None:
         raise ConfigError("model.options must not hold vocabulary_size: the tokenizer decides about it")
     with errors_of("model"):
         config = zoo.preset_config(preset, **options)
-        sizes = zoo.config.least_weights(config)
+        sizes = zoo.config.minimum_weight_counts(config)
     for name, value in _numbers(config.to_dict()):
         most = next((most for end, most in _MOST.items() if name.endswith(end)))
         if value > most:

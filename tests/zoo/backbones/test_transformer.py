@@ -16,7 +16,7 @@ from zoo import (
     NormConfig,
     PositionConfig,
 )
-from zoo.config import least_weights
+from zoo.config import minimum_weight_counts
 
 
 def normalize(norm, x):
@@ -116,7 +116,7 @@ def test_decoder_with_other_heads_and_networks():
     for index in range(6):
         step, state = backbone.decode_step(inputs["decoder_token_ids"][:, index], index, state, constants)
         np.testing.assert_allclose(array(step), actual[:, index], atol=3e-4, rtol=3e-4)
-    counted = sum(least_weights(backbone.config).values())
+    counted = sum(minimum_weight_counts(backbone.config).values())
     assert 0.7 * backbone.parameter_count() < counted < backbone.parameter_count()
 
 

@@ -14,11 +14,11 @@ from zoo.config import (
     PositionConfig,
     RecurrentConfig,
     TransformerConfig,
-    least_weights,
+    minimum_weight_counts,
     require_weights,
 )
 from zoo.config.checks import ChoiceError
-from zoo.config.names import in_names, renamed
+from zoo.config.names import renamed, renamed_in_errors
 from zoo.huggingface import is_huggingface, load_backbone, load_task
 from zoo.tokenizers import load_huggingface
 
@@ -183,9 +183,9 @@ def test_names_of_files_are_in_their_words():
     assert renamed(text, names) == expected
     assert renamed("feed_forward.intermediate_dim is 3.", names) == "hidden_dim is 3."
     assert renamed(text, {}) == text
-    with pytest.raises(ValueError, match="^hidden_dim must be above 0, got -1"), in_names(names):
+    with pytest.raises(ValueError, match="^hidden_dim must be above 0, got -1"), renamed_in_errors(names):
         FeedForwardConfig(-1)
-    with pytest.raises(ValueError, match="^hidden_dim=3 is not ours"), in_names(names, ChoiceError):
+    with pytest.raises(ValueError, match="^hidden_dim=3 is not ours"), renamed_in_errors(names, ChoiceError):
         raise ValueError("hidden_dim=3 is not ours")
 
 
@@ -220,8 +220,8 @@ def transformer(architecture="encoder", **options):
     ],
 )
 def test_least_weights(config, choice, least):
-    assert least_weights(config)[choice] == least
-    total = sum(least_weights(config).values())
+    assert minimum_weight_counts(config)[choice] == least
+    total = sum(minimum_weight_counts(config).values())
     # twice as many, and a million, may be missing: their names are listed later
     require_weights(config, total, "model.safetensors")
     require_weights(config, max(0, (total - 1_000_000 + 1) // 2), "model.safetensors")
@@ -235,7 +235,7 @@ def test_least_weights(config, choice, least):
 
 def test_weights_of_recurrent_models():
     config = RecurrentConfig(vocabulary_size=100, embedding_dim=4, hidden_dim=10**6, num_layers=10**7)
-    assert least_weights(config)["vocabulary_size=100"] == 400
+    assert minimum_weight_counts(config)["vocabulary_size=100"] == 400
     with pytest.raises(
         ValueError, match="num_layers=10000000 of encoder_dim=1000000 must fit the 1000000 numbers in x"
     ):
