@@ -244,6 +244,9 @@ class Engine:
 
     def _run_start(self, options: GenerationOptions, capacity: int, fed: int, *arguments: Any) -> Any:
         """Runs the compiled `_start` on tensors."""
+        if keras.backend.backend() == "tensorflow":
+            # a pass over prompts is large products: XLA takes seconds to compile them, and makes them no faster
+            options = dataclasses.replace(options, jit_compile=False)
         tokens, _, _, _, source, *_ = arguments
         width = tokens.shape[1]
         sizes = {"most": options.max_new_tokens, "capacity": capacity, "first": width - fed}
