@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import resource
+import signal
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -49,6 +50,13 @@ class HttpServer(uvicorn.Server):
         )
         super().__init__(config)
         self._on_end = on_end
+
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Begins to end. SIGTERM asks for just that: to have done it is a success, which uvicorn reports as a signal."""
+        if sig == signal.SIGTERM:
+            self.should_exit = True
+        else:
+            super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answers what is being asked, and ends."""

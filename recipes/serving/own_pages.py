@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from recipes.serving.limits import LOCAL_HOSTS
 from recipes.serving.problems import Problem
+
+# A name of this machine, and a port or none: parsers of addresses also take what stands before "@" or behind "/".
+_NAMES = "|".join(re.escape(f"[{host}]" if ":" in host else host) for host in LOCAL_HOSTS)
+_LOCAL = re.compile(rf"(?:{_NAMES})(?::[0-9]+)?", re.IGNORECASE)
 
 
 def require_own_page(headers: Mapping[str, str]) -> None:
@@ -24,12 +28,11 @@ def require_own_page(headers: Mapping[str, str]) -> None:
     Reference:
         Jackson et al. 2007, "Protecting browsers from DNS rebinding attacks", section 5.3 (checking the header Host).
     """
-    host, origin = headers.get("host", ""), headers.get("origin")
-    try:
-        # clients of HTTP/1.0 may say none, browsers always do
-        is_local = not host or urlsplit(f"//{host}").hostname in LOCAL_HOSTS
-        is_own = origin is None or urlsplit(origin).netloc.lower() == host.lower()
-    except ValueError:  # no address
-        is_local = is_own = False
+    host, origin = headers.get("host"), headers.get("origin")
+    # clients of HTTP/1.0 may say none, browsers always do
+    is_local = host is None or _LOCAL.fullmatch(host) is not None
+    is_own = origin is None or (
+        host is not None and origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
+    )
     if not (is_local and is_own):
         raise Problem(403, "Without a key this server answers this machine alone, and no page of another site.")
