@@ -24,8 +24,10 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.data.questions import QUESTIONS, Question, columns_of, read_questions
-from recipes.common.evaluation.answer_metrics import answer_scores, best_threshold, normalized, token_f1
+from recipes.common.evaluation.answer_metrics import best_threshold, is_exact, token_f1
 from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
+from recipes.common.evaluation.evaluation import Evaluation
+from recipes.common.evaluation.evaluations import evaluate_answers
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
@@ -111,11 +113,8 @@ def steps(config: AnswerConfig, run: RunFolder) -> Outcome:
     """Reads the data, makes the model, trains and measures it."""
     train, validation, test = open_parts(config.data, SOURCE, account=run.data)
     task = make_model(config, run, train)
-    parts = {"training": train, "validation": validation, "test": test}
-    cut = {
-        name: count_cut_questions(name, task.preprocessor, [row.question for row in rows])
-        for name, rows in parts.items()
-    }
+    for name, rows in (("training", train), ("validation", validation)):
+        count_cut_questions(name, task.preprocessor, [row.question for row in rows])
     train_encoder_task(
         task, run, config.training, columns_of(train), columns_of(validation), metric="accuracy", mode="max"
     )
@@ -123,19 +122,17 @@ def steps(config: AnswerConfig, run: RunFolder) -> Outcome:
         tune_threshold(task, validation, config.data.language)
         task.save_to_preset(run.path / "model")
     (questions, contexts), _ = columns_of(test)
-    found = task.answer(questions, contexts, top_k=config.best)
-    scores = report(run, test, found, config.data.language, test == validation)
+    evaluation = evaluate_answers(task, test, config.data.language, "test", config.best)
+    report(run, test, evaluation, config.data.language, test == validation)
     results = {
-        "test_questions": len(test),
-        "test_questions_cut": cut["test"],
+        **evaluation.results(),
         "without_answer": sum(not row.answers for row in test),
-        **scores,
         "no_answer_threshold": task.no_answer_threshold,
     }
 
     def trial(served: Any) -> Iterable[tuple[str, str, str]]:
         given = served.serve(questions[:3], contexts[:3])["answers"]
-        return zip(questions, decoded(given), [answers[0].text for answers in found[:3]], strict=False)
+        return zip(questions, decoded(given), evaluation.outputs[:3], strict=False)
 
     examples = list(zip(questions[:3], contexts[:3], strict=True))
     return Outcome(task, results, trial, examples, test_is_validation=test == validation)
@@ -184,23 +181,20 @@ def tune_threshold(task: zoo.QuestionAnswerer, examples: Sequence[Question], lan
 
 
 def report(
-    run: RunFolder, examples: Sequence[Question], found: Sequence[Sequence[Any]], language: str, is_validation: bool
-) -> dict[str, float]:
-    """Returns the scores; writes predictions, the best answers and the wrong ones, and draws how sure they are.
+    run: RunFolder, examples: Sequence[Question], evaluation: Evaluation, language: str, is_validation: bool
+) -> None:
+    """Writes predictions, the best answers and the wrong ones, and draws how sure they are.
 
     Args:
         run: The run folder.
         examples: Test data.
-        found: The best answers to each.
+        evaluation: The answers to them.
         language: That of the answers.
         is_validation: Whether they are the validation data.
     """
-    predicted = [answers[0].text for answers in found]
-    right = [[text for text, _ in row.answers] for row in examples]
-    is_right = [
-        normalized(text, language) in {normalized(other, language) for other in (texts or [""])}
-        for text, texts in zip(predicted, right, strict=True)
-    ]
+    predicted, found = evaluation.outputs, evaluation.predictions
+    right = [row["reference"] for row in evaluation.rows]
+    is_right = [is_exact(text, texts, language) for text, texts in zip(predicted, right, strict=True)]
     # what SQuAD's evaluation script reads
     named = by_name(examples, predicted)
     content = json.dumps(named, ensure_ascii=False, indent=2) + "\n"
@@ -226,7 +220,6 @@ def report(
     sure = np.array([answers[0].score for answers in found])
     title = title_of("questions", is_validation)
     run.draw("reliability.png", plot_reliability, {"first answers": (sure, is_right)}, title=title)
-    return answer_scores(predicted, right, language)
 
 
 def by_name(examples: Sequence[Question], answers: Sequence[str]) -> dict[str, str]:

@@ -34,7 +34,9 @@ from recipes.common.data.labelled_text import (
 from recipes.common.errors import ConfigError, DataError, shown
 from recipes.common.evaluation.calibrated import calibrate, calibration_scores
 from recipes.common.evaluation.error_lists import ERRORS_FILE, label_errors, write_errors
-from recipes.common.evaluation.label_metrics import label_scores, linear_baseline
+from recipes.common.evaluation.evaluation import Evaluation
+from recipes.common.evaluation.evaluations import evaluate_labels, labels_of
+from recipes.common.evaluation.label_metrics import linear_baseline
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.class_weights import LabelTrainingConfig, class_weights, print_weights
@@ -44,7 +46,7 @@ from recipes.common.training.encoder_recipe import (
 )
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import HeadConfig, head_options, make_or_load_task
-from recipes.common.training.windowed import WindowedModelConfig, count_cut, length_options
+from recipes.common.training.windowed import WindowedModelConfig, length_options
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,13 +109,13 @@ def steps(config: ClassifyConfig, run: RunFolder) -> Outcome:
     problem = config.model.problem
     train_examples, validation_examples, test_examples = open_examples_of(config, run)
     task = make_model(config, run, train_examples)
-    unknown: dict[str, int] = {}
     if problem != "regression":
         validation_rows, test_rows = (
-            [(_labels_of(each), each.origin) for each in examples] for examples in (validation_examples, test_examples)
+            [(labels_of(each), each.origin) for each in examples] for examples in (validation_examples, test_examples)
         )
         require_known_labels(task.labels.names, validation_rows)
-        unknown = unknown_labels(task.labels.names, test_rows, "label")
+        # before the training, and not after it
+        unknown_labels(task.labels.names, test_rows, "label")
     validation = columns_of(validation_examples)
     train_encoder_task(
         task,
@@ -132,16 +134,14 @@ def steps(config: ClassifyConfig, run: RunFolder) -> Outcome:
         print("thresholds:", ", ".join(f"{label} {threshold:.3f}" for label, threshold in thresholds.items()))
     task.save_to_preset(run.path / "model")
     texts, truth = columns_of(test_examples)
-    values = task.predict(texts)
-    predicted = task.preprocessor.labels_of(values, task.threshold)
+    evaluation = evaluate_labels(task, test_examples, "test")
     is_fitted = test_examples == validation_examples
-    draw(run, task, truth, predicted, is_fitted)
-    run.final_steps.add(ERRORS_FILE, list_errors, run, task, test_examples, values, predicted)
-    results: dict[str, Any] = {"test_examples": len(truth), **unknown}
-    results["test_examples_cut"] = count_cut("test", task.preprocessor, texts)
-    results.update(label_scores(truth, predicted, problem))
+    draw(run, task, truth, evaluation.outputs, is_fitted)
+    run.final_steps.add(ERRORS_FILE, list_errors, run, task, test_examples, evaluation)
+    results = evaluation.results()
     if problem != "regression":
-        results.update(calibration_scores(run, task, values, numbers_of(task, truth), is_fitted=is_fitted))
+        numbers = numbers_of(task, truth)
+        results.update(calibration_scores(run, task, evaluation.predictions, numbers, is_fitted=is_fitted))
     if config.tune_thresholds:
         results["thresholds"] = {name: round(value, 4) for name, value in zip(task.labels, task.threshold, strict=True)}
     if config.baseline:
@@ -229,16 +229,12 @@ def make_model(config: ClassifyConfig, run: RunFolder, examples: Sequence[Labell
 def weights_of(config: ClassifyConfig, task: zoo.TextClassifier, examples: Sequence[LabelledText]) -> dict[str, Any]:
     """Returns the options of the training that weigh rare labels."""
     several = config.model.problem == "multi_label"
-    found = [label for example in examples for label in _labels_of(example)]
+    found = [label for example in examples for label in labels_of(example)]
     weights = class_weights(config.training.class_weights, task.labels, found, len(examples) if several else None)
     if weights is None:
         return {}
     print_weights(task.labels, weights)
     return {"loss": zoo.training.WeightedBinaryCrossEntropy(weights)} if several else {"class_weight": weights}
-
-
-def _labels_of(example: LabelledText) -> list[str]:
-    return example.label if isinstance(example.label, list) else [example.label]
 
 
 def numbers_of(task: zoo.TextClassifier, truth: Sequence[Any]) -> np.ndarray:
@@ -250,11 +246,11 @@ def numbers_of(task: zoo.TextClassifier, truth: Sequence[Any]) -> np.ndarray:
 
 
 def list_errors(
-    run: RunFolder, task: zoo.TextClassifier, examples: Sequence[LabelledText], values: np.ndarray, predicted: Any
+    run: RunFolder, task: zoo.TextClassifier, examples: Sequence[LabelledText], evaluation: Evaluation
 ) -> None:
     """Writes the wrong predictions, the surest first; of a regression all, the most distant first."""
     where = [(*example.texts, example.origin) for example in examples]
-    truth = [example.label for example in examples]
+    truth, predicted = [example.label for example in examples], evaluation.outputs
     names = ["text", "origin"] if len(examples[0].texts) == 1 else ["first text", "second text", "origin"]
     if task.preprocessor.problem == "regression":
         rows = [
@@ -263,7 +259,7 @@ def list_errors(
         ]
         write_errors(run, ["distance", "predicted", "right", *names], rows)
     else:
-        rows = label_errors(task.labels.strings, truth, predicted, values, task.threshold, where)
+        rows = label_errors(task.labels.strings, truth, predicted, evaluation.predictions, task.threshold, where)
         write_errors(run, ["confidence", "predicted", "right", "probability of the right one", *names], rows)
 
 

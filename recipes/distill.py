@@ -24,8 +24,8 @@ from recipes import language_model, pretrain_masked_lm, translate
 from recipes.common.config import differences, run_recipe, setting
 from recipes.common.data.data_config import TextDataConfig
 from recipes.common.errors import ConfigError, errors_of, shown
+from recipes.common.evaluation.evaluations import evaluate_translation
 from recipes.common.evaluation.text_metrics import perplexity
-from recipes.common.evaluation.translation_metrics import translation_scores
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.runner import Outcome, run_steps
@@ -42,7 +42,6 @@ from recipes.common.training.fitting import TrainingConfig, make_optimizer, prep
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.students import load_teacher, make_student
-from recipes.common.training.windowed import count_cut_sources
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,9 +295,10 @@ def text_scores(teacher: Any, student: Any, material: Material) -> dict[str, Any
     sources, references = ([pair[side] for pair in material.examples] for side in (0, 1))
     scores: dict[str, Any] = {}
     for prefix, task in (("", student), ("teacher_", teacher)):
-        scores[f"{prefix}validation_sources_cut"] = count_cut_sources(f"{prefix}validation", task, sources)
-        outputs = task.generate(sources, sampler="greedy", batch_size=64, truncate=True)
-        scores |= {prefix + name: value for name, value in translation_scores(outputs, references).items()}
+        part = f"{prefix}validation"
+        found = evaluate_translation(task, sources, references, part=part, sampler="greedy", batch_size=64)
+        scores[f"{part}_sources_cut"] = found.counts["sources_cut"]
+        scores |= {prefix + name: value for name, value in found.values.items()}
     return scores
 
 

@@ -29,7 +29,7 @@ from recipes.common.data.labelled_text import LABELLED, LabelledText, columns_of
 from recipes.common.data.retrieval import Retrieval, SearchFilesConfig, open_beir, retrieval_of_groups
 from recipes.common.data.text_groups import GROUPS, TextGroup, group_columns, read_groups
 from recipes.common.errors import ConfigError, DataError, shown
-from recipes.common.evaluation.embedding_scores import EmbeddingScores, similarity_baseline
+from recipes.common.evaluation.search_evaluations import EmbeddingScores, similarity_baseline
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.encoder_recipe import (

@@ -24,7 +24,7 @@ from recipes.command.printing import print_result
 from recipes.common.charts import plot_intervals
 from recipes.common.config import parse, run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
-from recipes.common.evaluation.evaluations import Evaluation
+from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluators import RECIPES, evaluate_as
 from recipes.common.evaluation.held_out import HeldOut, data_for
 from recipes.common.evaluation.intervals import compare_models, table

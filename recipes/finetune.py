@@ -23,7 +23,7 @@ from recipes.common.data.chat_files import CHAT_FORMATS, Conversation, read_conv
 from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.errors import BadLines, ConfigError, errors_of
-from recipes.common.evaluation.text_metrics import exact_match
+from recipes.common.evaluation.likelihoods import evaluate_replies
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
@@ -174,16 +174,16 @@ def steps(config: FinetuneConfig, run: RunFolder) -> Outcome:
         monitor="val_nll",
         samples=samples,
     )
-    logs = task.evaluate(held_out.dataset, return_dict=True, verbose=0)
-    outputs, expected = replies(task, config, test), [talk.messages[-1]["content"].strip() for talk in test]
+    export = {"sampler": "greedy", "max_new_tokens": config.new_tokens}
+    learned = evaluate_replies(task, validation, data.max_length, loss_on=data.loss, generates=False)
+    evaluation = evaluate_replies(task, test, data.max_length, **export)
+    unit = "reply_token" if data.loss == "replies" else "token"
     results = {
         "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
-        f"validation_nll_per_{'reply_' if data.loss == 'replies' else ''}token": round(float(logs["nll"]), 4),
+        f"validation_nll_per_{unit}": learned.values[f"nll_per_{unit}"],
         "test_conversations": len(test),
-        "exact_match": round(exact_match(outputs, expected), 4),
+        "exact_match": evaluation.values["exact_match"],
     }
-    export = {"sampler": "greedy", "max_new_tokens": config.new_tokens}
-
     asked = [talk.messages[:-1] for talk in test[:3]]
 
     def trial(served: Any) -> Iterable[tuple[str, str, str]]:

@@ -13,7 +13,6 @@ prepared corpus may be larger than the memory. The same command resumes an inter
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -23,7 +22,7 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
 from recipes.common.data.data_config import TextDataConfig
 from recipes.common.errors import ConfigError
-from recipes.common.evaluation.text_metrics import bits_per_character, perplexity
+from recipes.common.evaluation.likelihoods import evaluate_language_model
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
@@ -154,16 +153,9 @@ def steps(config: LanguageModelConfig, run: RunFolder) -> Outcome:
         monitor="val_nll",
         samples=samples,
     )
-    nll = float(task.evaluate(validation.dataset, return_dict=True, verbose=0)["nll"])
-    characters = sum(map(len, validation_text))
-    tokens, lost = validation.number_of_tokens, int(task.tokenizer.lost_characters(validation_text).sum())
-    results = {
-        "validation_tokens": tokens,
-        "validation_nll_per_token": round(nll, 4),
-        "validation_perplexity": perplexity(nll),
-        **({"validation_lost_characters": lost} if lost else {}),
-        f"validation_{bits_per_character(lost)}": round(nll / math.log(2) * tokens / characters, 4),
-    }
+    packed = config.data.packing == "documents"
+    evaluation = evaluate_language_model(task, validation_text, length=config.training.length, packed=packed)
+    results = {f"validation_{name}": value for name, value in evaluation.scores.items() if name != "window"}
     options = {"sampler": sampler, "max_new_tokens": config.new_tokens}
 
     texts = prompts[:3]

@@ -34,13 +34,13 @@ from recipes.common.data.preference_data import (
     read_preferences,
 )
 from recipes.common.errors import ConfigError, errors_of
-from recipes.common.evaluation.preference_results import count_cut_prompts, draw, last_words, reply_scores
+from recipes.common.evaluation.preferences import draw, evaluate_preferences, last_words, reply_scores
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
 from recipes.common.training.models import make_or_load_task
-from recipes.common.training.reference import likelihoods, reference_likelihoods
+from recipes.common.training.reference import reference_likelihoods
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +176,10 @@ def steps(config: PreferConfig, run: RunFolder) -> Outcome:
         task=task,
     )
     logs = model.evaluate(held_out.dataset, return_dict=True, verbose=0)
-    margins = np.array(loss.margins(reference["test"], likelihoods(model, rows, tokens["test"], size)))
-    draw(run, model.history.history, margins, is_validation)
+    evaluation = evaluate_preferences(
+        task, test, longest, loss=loss, reference=reference["test"], part="test", **decoding_of(config)
+    )
+    draw(run, model.history.history, evaluation.predictions["reward_margin"], is_validation)
     results = {
         "method": config.method,
         "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
@@ -185,9 +187,9 @@ def steps(config: PreferConfig, run: RunFolder) -> Outcome:
         "validation_reward_accuracy": round(float(logs["reward_accuracy"]), 4),
         "validation_reward_margin": round(float(logs["reward_margin"]), 4),
         "test_pairs": len(test),
-        "test_prompts_cut": count_cut_prompts("test", task, tokens["test"]["learned"], config.new_tokens),
-        "test_reward_accuracy": round(float(np.mean((np.sign(margins) + 1) / 2)), 4),
-        **reply_scores(run, test, before, replies(task, config, test)),
+        "test_prompts_cut": evaluation.counts["prompts_cut"],
+        "test_reward_accuracy": evaluation.values["reward_accuracy"],
+        **reply_scores(run, test, before, evaluation),
     }
     return outcome_of(config, task, test, results, is_validation)
 
@@ -279,7 +281,12 @@ def replies(task: zoo.CausalLM, config: PreferConfig, preferences: Sequence[Pref
         return []
     prompts = [preference.prompt for preference in preferences]
     options = {"strip_prompt": True} if isinstance(prompts[0], str) else {}
-    return task.generate(prompts, sampler="greedy", max_new_tokens=config.new_tokens, truncate=True, **options)
+    return task.generate(prompts, **decoding_of(config), **options)
+
+
+def decoding_of(config: PreferConfig) -> dict[str, Any]:
+    """Returns the arguments of `generate` for samples, the test and the export."""
+    return {"sampler": "greedy", "max_new_tokens": config.new_tokens, "truncate": True}
 
 
 def outcome_of(
@@ -291,7 +298,7 @@ def outcome_of(
 ) -> Outcome:
     """Returns the model, what was measured, and how the export is tried."""
     prompts = [preference.prompt for preference in test[:3]]
-    export = {"sampler": "greedy", "max_new_tokens": config.new_tokens, "truncate": True}
+    export = decoding_of(config)
 
     def trial(served: Any) -> Iterable[tuple[str, str, str]]:
         if isinstance(prompts[0], str):

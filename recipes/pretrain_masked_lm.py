@@ -24,7 +24,7 @@ from recipes.common.corpus.shards import Corpus
 from recipes.common.data.data_config import TextDataConfig
 from recipes.common.data.plain_text import cut_texts
 from recipes.common.errors import ConfigError
-from recipes.common.evaluation.text_metrics import perplexity
+from recipes.common.evaluation.likelihoods import evaluate_masked_lm
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.corpora import (
@@ -110,7 +110,7 @@ def steps(config: MaskedLMConfig, run: RunFolder) -> Outcome:
     task = make_or_load_task(
         zoo.MaskedLM, config.model, config.tokenizer, run, lambda: train, mask_token="<mask>", **options
     )
-    logs = train_encoder_task(
+    train_encoder_task(
         task,
         run,
         config.training,
@@ -119,11 +119,12 @@ def steps(config: MaskedLMConfig, run: RunFolder) -> Outcome:
         metric="loss",
         mode="min",
     )
+    scores = evaluate_masked_lm(task, validation).scores
     results = {
-        "validation_texts": len(validation),
-        "validation_accuracy": round(logs["token_accuracy"], 4),
-        "validation_nll_per_hidden_token": round(logs["loss"], 4),
-        "validation_pseudo_perplexity": perplexity(logs["loss"]),
+        "validation_texts": scores["texts"],
+        "validation_accuracy": scores["token_accuracy"],
+        "validation_nll_per_hidden_token": scores["nll_per_hidden_token"],
+        "validation_pseudo_perplexity": scores["perplexity"],
     }
     gaps = [with_gap(task, text) for text in validation[:3]]
 

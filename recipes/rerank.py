@@ -32,7 +32,9 @@ from recipes.common.data.retrieval import (
 )
 from recipes.common.data.text_groups import GROUPS, TextGroup, read_groups
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
-from recipes.common.evaluation.search import curves_of, order, reordered, retrieval_scores, search, tfidf
+from recipes.common.evaluation.evaluation import results_of
+from recipes.common.evaluation.search import curves_of, order, retrieval_metrics, search, tfidf
+from recipes.common.evaluation.search_evaluations import evaluate_reranking
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
 from recipes.common.saved_models import load_task
@@ -273,13 +275,11 @@ def evaluate(
     run: RunFolder, task: zoo.TextClassifier, retrieval: Retrieval, candidates: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """Returns the scores of the candidates before and after they are reordered; draws them and writes some."""
-    ordered, cut = reordered(task, retrieval, candidates)
-    most = max(map(len, candidates.values()))
-    results: dict[str, Any] = {"queries": len(candidates), "documents": len(retrieval.documents), "candidates": most}
-    results["candidates_cut"] = cut
-    curves = {}
+    evaluation = evaluate_reranking(task, retrieval, candidates, "test")
+    ordered, most = evaluation.predictions, evaluation.counts["candidates"]
+    results, curves = dict(evaluation.counts), {}
     for label, found in (("before", candidates), ("after", ordered)):
-        measured = retrieval_scores(found, retrieval.relevant, (1, most))
+        measured = results_of(retrieval_metrics(found, retrieval.relevant, (1, most)))
         # which a new order of the same documents does not change
         results[f"recall@{most}"] = measured.pop(f"recall@{most}")
         results |= {f"{name} {label}": value for name, value in measured.items()}

@@ -19,14 +19,13 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
-from recipes.common.evaluation.rouge import rouge
+from recipes.common.evaluation.evaluations import evaluate_summaries
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
-from recipes.common.training.windowed import count_cut_sources
 from recipes.translate import (
     JointTokenizerConfig,
     Seq2SeqModelConfig,
@@ -125,20 +124,17 @@ def steps(config: SummarizeConfig, run: RunFolder) -> Outcome:
     train_seq2seq(task, run, config.training, _pairs(training), _pairs(validation), max_lengths=max_lengths)
     texts = [row.text for row in test]
     options = {"sampler": sampler, "max_length": data.max_summary_length}
-    outputs = task.generate(texts, truncate=True, **options)
-    run.final_steps.add("samples/test.tsv", write_outputs, run, texts, outputs, [row.summaries[0] for row in test])
+    summaries = [row.summaries for row in test]
+    evaluation = evaluate_summaries(task, texts, summaries, language=data.target_language, part="test", **options)
+    written = (texts, evaluation.outputs, [several[0] for several in summaries])
+    run.final_steps.add("samples/test.tsv", write_outputs, run, *written)
     shown = [pair.source for pair in pairs_that_fit(task, _pairs([*test, *validation]), 3)]
     run.final_steps.add("plots", draw_seq2seq, run, task, shown[0])
-    results = {
-        "test_texts": len(test),
-        "test_sources_cut": count_cut_sources("test", task, texts),
-        **rouge(outputs, [row.summaries for row in test], data.target_language),
-    }
 
     def trial(served: Any) -> Iterable[tuple[str, str, str]]:
         return zip(shown, decoded(served.serve(shown)), task.generate(shown, **options), strict=True)
 
-    return Outcome(task, results, trial, shown, options | {"sampler": config.sampler}, test == validation)
+    return Outcome(task, evaluation.results(), trial, shown, options | {"sampler": config.sampler}, test == validation)
 
 
 def check(config: SummarizeConfig) -> None:

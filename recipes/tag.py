@@ -27,17 +27,19 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, is_name, open_parts
 from recipes.common.data.labelled_text import require_known_labels, unknown_labels
-from recipes.common.data.spanned_text import SPANNED, SpannedText, read_spanned, span_errors, span_scores, with_tags
+from recipes.common.data.spanned_text import SPANNED, SpannedText, read_spanned, span_errors, with_tags
 from recipes.common.data.tagged_words import TAGGED, TaggedWords, read_tagged
 from recipes.common.data.text_files import holds_records
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.calibrated import calibrate, calibration_scores
 from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
-from recipes.common.evaluation.label_metrics import tag_scores
+from recipes.common.evaluation.evaluation import Evaluation
+from recipes.common.evaluation.evaluations import evaluate_spans, evaluate_tags
+from recipes.common.evaluation.label_metrics import tag_metrics
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
 from recipes.common.training.class_weights import LabelTrainingConfig, class_weights, print_weights
-from recipes.common.training.encoder_recipe import EncoderTokenizerConfig, print_cut, train_encoder_task
+from recipes.common.training.encoder_recipe import EncoderTokenizerConfig, train_encoder_task
 from recipes.common.training.models import make_or_load_task
 from recipes.common.training.windowed import WindowedModelConfig, length_options, seen_words
 
@@ -109,8 +111,10 @@ def steps(config: TagConfig, run: RunFolder) -> Outcome:
         temperature=1.0,
         **length_options(config.model),
     )
-    require_known_labels(labels, ((row.tags, row.origin) for row in validation))
-    unknown = unknown_labels(labels, [(row.tags, row.origin) for row in test], "tag")
+    occurring = sorted({tag for row in train for tag in row.tags})
+    require_known_labels(occurring, [(row.tags, row.origin) for row in validation])
+    # before the training, and not after it
+    unknown_labels(labels, [(row.tags, row.origin) for row in test], "tag")
     # the loss is that of the words that the model sees
     seen = seen_words(task.preprocessor, columns_of(train)[0])
     found = itertools.compress((tag for row in train for tag in row.tags), seen)
@@ -132,18 +136,19 @@ def steps(config: TagConfig, run: RunFolder) -> Outcome:
         calibrate(task, *held_out)
         task.save_to_preset(run.path / "model")
     inputs, _ = columns_of(test)
-    values = task.predict(inputs)
+    evaluation = (evaluate_spans if are_spanned(test) else evaluate_tags)(task, test, "test")
+    values = evaluation.predictions
     truth, predicted = [list(row.tags) for row in test], task.preprocessor.labels_of(values)
     seen = seen_words(task.preprocessor, inputs)
-    print_cut("test", int(np.count_nonzero(~seen)), len(seen), "words", task.preprocessor)
     tags = [[tag for row in rows for tag in row] for rows in (truth, predicted)]
     run.draw("confusion.png", plot_confusion, *tags, title="Words of the test sentences")
+    run.final_steps.add(ERRORS_FILE, list_errors, run, task, test, evaluation, seen)
     results = {
         "test_sentences": len(test),
         "test_words": len(seen),
-        "test_words_unseen": int(np.count_nonzero(~seen)),
-        **unknown,
-        **(span_results if are_spanned(test) else word_results)(run, task, test, values, predicted, seen),
+        "test_words_unseen": evaluation.counts["words_unseen"],
+        "accuracy": tag_metrics(truth, predicted)["accuracy"].result,
+        **evaluation.values,
     }
     numbers = {label: number for number, label in enumerate(labels)}
     right = np.array([numbers.get(tag, -1) for tag in tags[0]])
@@ -223,18 +228,18 @@ def known_alone(values: Sequence[np.ndarray], seen: np.ndarray) -> list[np.ndarr
     return [value * some[:, None] for value, some in zip(values, np.split(seen, ends[:-1]), strict=True)]
 
 
-def word_results(
-    run: RunFolder,
-    task: zoo.TokenClassifier,
-    rows: Sequence[TaggedWords],
-    values: Sequence[np.ndarray],
-    predicted: Sequence[Sequence[str]],
-    seen: np.ndarray,
-) -> dict[str, Any]:
-    """Returns the scores of tags, and lists the wrong ones with the words around them."""
+def list_errors(
+    run: RunFolder, task: zoo.TokenClassifier, rows: Sequence[Row], evaluation: Evaluation, seen: np.ndarray
+) -> None:
+    """Writes the wrong tags with the words around them; of texts the spans that are wrong or missing."""
+    values = known_alone(evaluation.predictions, seen)
+    if are_spanned(rows):
+        entities = task.preprocessor.entities([row.text for row in rows], evaluation.predictions)
+        columns = ["confidence", "which", "label", "text", "start", "end", "context", "origin"]
+        write_errors(run, columns, span_errors(rows, entities, values, task.preprocessor.split))
+        return
     numbers, errors = {label: number for number, label in enumerate(task.labels)}, []
-    values = known_alone(values, seen)
-    for row, probabilities, tags in zip(rows, values, predicted, strict=True):
+    for row, probabilities, tags in zip(rows, values, evaluation.outputs, strict=True):
         for place, (right, given) in enumerate(zip(row.tags, tags, strict=True)):
             if right != given:
                 of_right = float(probabilities[place, numbers[right]]) if right in numbers else 0.0
@@ -243,26 +248,7 @@ def word_results(
                 sure = float(probabilities[place, numbers[given]])
                 errors.append((sure, given, right, of_right, row.words[place], context, row.origin))
     columns = ["confidence", "predicted", "right", "probability of the right one", "word", "context", "origin"]
-    run.final_steps.add(ERRORS_FILE, write_errors, run, columns, errors)
-    return tag_scores([row.tags for row in rows], predicted)
-
-
-def span_results(
-    run: RunFolder,
-    task: zoo.TokenClassifier,
-    rows: Sequence[SpannedText],
-    values: Sequence[np.ndarray],
-    predicted: Sequence[Sequence[str]],
-    seen: np.ndarray,
-) -> dict[str, Any]:
-    """Returns the scores of spans, and lists those that are wrong or missing."""
-    texts, split = [row.text for row in rows], task.preprocessor.split
-    entities = task.preprocessor.entities(texts, values)
-    columns = ["confidence", "which", "label", "text", "start", "end", "context", "origin"]
-    errors = span_errors(rows, entities, known_alone(values, seen), split)
-    run.final_steps.add(ERRORS_FILE, write_errors, run, columns, errors)
-    accuracy = tag_scores([row.tags for row in rows], predicted)["accuracy"]
-    return {"accuracy": accuracy, **span_scores([row.spans for row in rows], entities)}
+    write_errors(run, columns, errors)
 
 
 def try_export(task: zoo.TokenClassifier, inputs: Sequence[Any], served: Any) -> Iterable[tuple[str, list, list]]:

@@ -26,12 +26,8 @@ from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.errors import ConfigError, shown
-from recipes.common.evaluation.translation_metrics import (
-    Tokenization,
-    check_tokenization,
-    scores_by_language,
-    translation_scores,
-)
+from recipes.common.evaluation.evaluations import evaluate_translation
+from recipes.common.evaluation.translation_metrics import Tokenization, check_tokenization
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Outcome, run_steps
@@ -40,7 +36,6 @@ from recipes.common.training.fitting import TrainingConfig, make_optimizer, prep
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.optimizers import OPTIMIZER_HELP, OPTIMIZERS, SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.tokenizers import TokenizerConfig
-from recipes.common.training.windowed import count_cut_sources
 
 OUTPUT_COLUMNS = ("source", "output", "reference")
 
@@ -191,17 +186,26 @@ def steps(config: TranslateConfig, run: RunFolder) -> Outcome:
     )
     generating = time.monotonic()
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
-    outputs = model.generate(sources, sampler=sampler, batch_size=64, truncate=True)
+    evaluation = evaluate_translation(
+        model,
+        sources,
+        references,
+        language=data.target_language,
+        tokenization=data.bleu_tokenization,
+        tokens=tokens,
+        part="test",
+        sampler=sampler,
+        batch_size=64,
+    )
     results = {
         "validation_nll_per_token": round(logs["nll"], 4),
         "test_sentences": len(test),
-        "test_sources_cut": count_cut_sources("test", model, sources),
-        **translation_scores(outputs, references, data.target_language, data.bleu_tokenization),
-        **scores_by_language(sources, outputs, references, tokens, data.bleu_tokenization),
+        "test_sources_cut": evaluation.counts["sources_cut"],
+        **evaluation.values,
         "sampler": config.sampler,
         "sentences_per_second": round(len(test) / (time.monotonic() - generating), 1),
     }
-    run.final_steps.add("samples/test.tsv", write_outputs, run, sources, outputs, references)
+    run.final_steps.add("samples/test.tsv", write_outputs, run, sources, evaluation.outputs, references)
     shown = [pair.source for pair in pairs_that_fit(model, [*test, *validation], 3)]
     run.final_steps.add("plots", draw_seq2seq, run, model, shown[0])
 

@@ -135,12 +135,15 @@ def is_quiet() -> bool:
 
 
 def has_bars() -> bool:
-    """Returns whether bars are drawn again and again: on a terminal, unless the variable `NO_COLOR` is set.
+    """Returns whether bars are drawn again and again: on the standard error, where that is a terminal.
+
+    Not if the variable `NO_COLOR` is set, nor within `quiet_output`.
 
     Reference:
         https://no-color.org
     """
-    return sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return is_terminal and not is_quiet() and not os.environ.get("NO_COLOR")
 
 
 # whether characters have been escaped

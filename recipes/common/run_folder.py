@@ -19,9 +19,9 @@ import filelock
 import zoo
 from recipes.common import config as config_module
 from recipes.common.config_sources import dump_yaml
-from recipes.common.data.account import DataAccount
+from recipes.common.data.account import DATA_FILE, DataAccount
 from recipes.common.data.data_sets import is_name
-from recipes.common.errors import ConfigError, RunFolderError, shown
+from recipes.common.errors import ConfigError, RecipeError, RunFolderError, shown
 from recipes.common.final_steps import FinalSteps
 from recipes.common.output_file import check_place
 
@@ -229,6 +229,7 @@ class RunFolder:
         data: What the run has read.
         final_steps: What `finish` does after the results.
         training_seconds: The seconds of training, of all processes; 0 before it.
+        best: Of a run that keeps the best weights, `best_epoch` or `best_round`, from 1; empty before they are chosen.
 
     Raises:
         ConfigError: The path is too long.
@@ -247,7 +248,11 @@ class RunFolder:
         self.final_steps = FinalSteps(self.path)
         self.start: str | None = None
         self.training_seconds = 0.0
+        self.best: dict[str, int] = {}
         self._lock = self._scratch = None
+        # what a resume replaces, for one that is refused; and how long the run has been trained
+        self._before: dict[Path, bytes] = {}
+        self._position: tuple[int, int] | None = None
         if not zoo.distribution.is_first_process():
             zoo.distribution.wait_for_all("run folder")
             self._follow()
@@ -327,7 +332,11 @@ class RunFolder:
                     f"the folder {str(self.path)!r} holds {content[0]!r} but no {_CONFIG_FILE}, so it is not "
                     "the folder of a run; name a new or an empty folder"
                 )
-        self.data = DataAccount(self.path, data_paths(config), trained(self.path) is not None)
+        self._position = trained(self.path)
+        self.data = DataAccount(self.path, data_paths(config), self._position is not None)
+        if resumed:
+            files = (self.path / name for name in (_CONFIG_FILE, _RESULTS_FILE, DATA_FILE))
+            self._before = {file: file.read_bytes() for file in files if file.is_file()}
         if resumed and changes(stored, config, may_change=True):
             # what a longer training gives is not known yet
             (self.path / _RESULTS_FILE).unlink(missing_ok=True)
@@ -434,5 +443,15 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type | None, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, RecipeError):
+            self._put_back()
         self.close()
+
+    def _put_back(self) -> None:
+        """Leaves a folder as it was if a resume is refused later than at the door: no batch trained, no results."""
+        if (self.path / _RESULTS_FILE).exists() or trained(self.path) != self._position:
+            return
+        for file, content in self._before.items():
+            with zoo.storage.atomic_write(file) as temporary:
+                Path(temporary).write_bytes(content)

@@ -19,7 +19,7 @@ class Outcome:
 
     Args:
         task: The trained task.
-        results: What was measured. The number of its parameters and the seconds of training are added.
+        results: What was measured. The number of its parameters, the best epoch and the seconds of training are added.
         trial, examples, numbers, test_is_validation: See `finish`.
         export: Arguments of the export, if the config asks for one.
     """
@@ -52,7 +52,7 @@ def run_steps(
     with RunFolder(config.run_folder, config) as run:
         outcome = steps(config, run)
         results = {"parameters": outcome.task.count_params(), **outcome.results}
-        results["training_seconds"] = round(run.training_seconds, 1)
+        results |= {**run.best, "training_seconds": round(run.training_seconds, 1)}
         return finish(
             run,
             recipe,

@@ -124,6 +124,11 @@ class Run:
         return self.folder / "logs" / f"{self.name}.log"
 
     @property
+    def unit(self) -> str:
+        """What the rows of its curves are: epochs, or rounds of `training.evaluate_every` batches."""
+        return "epoch" if getattr(self.config.training, "evaluate_every", None) is None else "round"
+
+    @property
     def steps(self) -> int:
         """Epochs of the whole run."""
         return getattr(self.config.training, "epochs", 1)
@@ -141,7 +146,7 @@ class Run:
         return python_command(self.module, "--config", str(path))
 
     def curves(self) -> list[dict[str, str]]:
-        """Returns the rows of its `metrics.csv`, one for each epoch."""
+        """Returns the rows of its `metrics.csv`, one for each validation, see `unit`."""
         path = Path(self.config.run_folder, "metrics.csv")
         if not path.is_file():
             return []

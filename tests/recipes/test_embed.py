@@ -15,7 +15,7 @@ from recipes.common.data.labelled_text import LabelledText
 from recipes.common.data.retrieval import retrieval_of_groups
 from recipes.common.data.text_groups import TextGroup
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.evaluation.embedding_scores import EmbeddingScores, similarity_baseline
+from recipes.common.evaluation.search_evaluations import EmbeddingScores, similarity_baseline
 from recipes.common.run_folder import RunFolder
 from zoo.tokenizers import SentencePieceTokenizer
 

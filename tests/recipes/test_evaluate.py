@@ -30,10 +30,10 @@ from recipes.common.config import parse
 from recipes.common.data.labelled_text import unknown_labels
 from recipes.common.errors import ConfigError, DataError, RunFolderError
 from recipes.common.evaluation import evaluators
-from recipes.common.evaluation.evaluations import Evaluation, evaluate_summaries, evaluate_tags, evaluate_translation
+from recipes.common.evaluation.evaluation import Evaluation, mean_of
+from recipes.common.evaluation.evaluations import evaluate_summaries, evaluate_tags, evaluate_translation
 from recipes.common.evaluation.held_out import HeldOut
 from recipes.common.evaluation.intervals import compare_models, table
-from recipes.common.evaluation.significance import mean_of
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import load_task
 from recipes.common.training.windowed import count_cut_sources
@@ -78,8 +78,8 @@ class Tagger(zoo.TokenClassifier):
 class TaggerWithoutNames(Tagger):
     labels = Labels(3)
 
-    def tag(self, texts):
-        return [[0, 2], [1]]
+    def predict(self, texts):
+        return [np.eye(3)[[0, 2]], np.eye(3)[[1]]]
 
 
 class Classifier(zoo.TextClassifier):
@@ -89,17 +89,20 @@ class Classifier(zoo.TextClassifier):
         pass
 
     labels = Labels(2)
-    preprocessor = SimpleNamespace(problem="single_label", pairs=False, truncate=False)
+    preprocessor = SimpleNamespace(
+        problem="single_label", pairs=False, truncate=False, labels_of=lambda values, threshold: values
+    )
+    threshold = None
 
-    def classify(self, texts):
+    def predict(self, texts):
         return [0, 1, 1, 0]
 
 
 class ClassifierOfSeveral(Classifier):
     labels = Labels(3)
-    preprocessor = SimpleNamespace(problem="multi_label", pairs=False, truncate=False)
+    preprocessor = SimpleNamespace(**{**vars(Classifier.preprocessor), "problem": "multi_label"})
 
-    def classify(self, texts):
+    def predict(self, texts):
         return [[0, 2], [1], [], [2]]
 
 
@@ -209,7 +212,7 @@ class Predictions(Classifier):
     def __init__(self, wrong):
         self.wrong = wrong
 
-    def classify(self, texts):
+    def predict(self, texts):
         number = [int(text.split()[1]) for text in texts]
         return [("bad", "good")[(n % 2) ^ (n % self.wrong == 0)] for n in number]
 
@@ -530,7 +533,8 @@ def test_a_score_that_the_first_model_lacks_has_no_baseline():
 def test_words_that_are_cut_are_counted(reader_of_words, capsys):
     tagger = Tagger.__new__(Tagger)
     words = ("alpha", "beta", "iota", "kappa", "gamma")
-    tagger.labels, tagger.tag = Labels(["B-X", "I-X", "O"]), lambda texts: [["O"] * len(text) for text in texts]
+    tagger.labels, tagger.predict = Labels(["B-X", "I-X", "O"]), lambda texts: [np.eye(3)[[2] * len(texts[0])]]
+    tagger.preprocessor = tagger.preprocessor.replace(labels=["B-X", "I-X", "O"])
     pieces = [len(tagger.preprocessor.tokenizer.tokenize(word)) for word in words]
     room = 5 - tagger.preprocessor.lengths(tagger.preprocessor.check_rows([["alpha"]], "x")).numpy()[0] + pieces[0]
     unseen = sum(before >= room for before in np.cumsum([0, *pieces[:-1]]))
@@ -545,7 +549,8 @@ def test_entities_of_sentences_add_up(reader_of_words):
         SimpleNamespace(words=("c", "d"), tags=("B-X", "O"), origin="f:4"),
     ]
     tagger = Tagger.__new__(Tagger)
-    tagger.labels, tagger.tag = Labels(["B-X", "I-X", "O"]), lambda texts: [["B-X", "O"], ["B-X", "O"]]
+    tagger.labels, tagger.predict = Labels(["B-X", "I-X", "O"]), lambda texts: [np.eye(3)[[0, 2]]] * 2
+    tagger.preprocessor = tagger.preprocessor.replace(labels=["B-X", "I-X", "O"])
     evaluation = evaluate_tags(tagger, sentences)
     scores, _ = compare_models({"m": evaluation}, resamples=100)
     for name in ("accuracy", "entity_f1"):

@@ -14,7 +14,7 @@ from recipes.common.data.data_sets import Splits
 from recipes.common.data.preference_data import PREFERENCES, Preference, PreferenceRows, read_preferences
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
 from recipes.common.evaluation import evaluators
-from recipes.common.evaluation.preference_results import closeness, count_cut_prompts, win_rate
+from recipes.common.evaluation.preferences import closeness, count_cut_prompts, wins
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.reference import likelihoods
 from zoo.preprocessing.conversations import reply_tokens
@@ -139,7 +139,7 @@ def test_prompts_that_are_cut_are_counted(start, capsys):
 def test_rule_of_a_win():
     near = closeness(["It is 5.", "5"], ["It is 5.", "It is 5."], ["5", "5"])
     assert near[0] > 0 > near[1]
-    assert win_rate([1.0, 2.0, 3.0, 0.0], [0.0, 2.0, 4.0, -1.0]) == 0.625
+    assert wins([1.0, 2.0, 3.0, 0.0], [0.0, 2.0, 4.0, -1.0]).tolist() == [1, 0.5, 0, 1]
 
 
 def options_of(start, tmp_path, files, **more):

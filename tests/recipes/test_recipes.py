@@ -294,7 +294,7 @@ def check_evaluation(folder, recipe, results):
     for measure in MEASURES[recipe]:
         name = measure.removeprefix("validation_")
         if name in scores:
-            assert scores[name] == pytest.approx(results[measure], abs=2e-4)
+            assert scores[name] == results[measure]
     known = {"pretrain_masked_lm": "nll_per_hidden_token", "language_model": "nll_per_token"}
     score = known.get(recipe, MEASURES[recipe][0])
     low, high = scores["intervals"][score]

@@ -123,8 +123,8 @@ def test_perfect_outputs_have_perfect_scores(monkeypatch, tmp_path):
         def generate(self, texts, **options):
             return self.outputs
 
-        def answer(self, questions, contexts):
-            return [SimpleNamespace(text=text) for text in self.outputs]
+        def answer(self, questions, contexts, top_k):
+            return [[SimpleNamespace(text=text)] for text in self.outputs]
 
     Model.preprocessor = None
     monkeypatch.setattr("recipes.common.evaluation.evaluations.count_cut_sources", lambda *arguments: 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -66,9 +66,10 @@ def hold_out(
     """Returns rows for training and rows for validation.
 
     Rows of one group are in one part, and so are rows of several groups with the same input. Where each row has one
-    label (an attribute `label` that is a text), each label has the share, as near as groups allow; of each some row is
-    for training. Groups are drawn by a digest of their names, so that a group stays in its part when others come. A
-    text that is all there is is cut between two lines, and its end is for validation.
+    label (an attribute `label` that is a text), each label has the share, as near as groups allow. Of each label, also
+    where rows have several or a tag for each word, some row is for training. Groups are drawn by a digest of their
+    names, so that a group stays in its part when others come. A text that is all there is is cut between two lines,
+    and its end is for validation.
 
     Args:
         rows: The rows.
@@ -89,6 +90,8 @@ def hold_out(
         if cut > 0:
             return ["".join(lines[:cut])], ["".join(lines[cut:])]
     groups = _grouped(rows, group_of)
+    labels = {name: {label for place in places for label in _labels_of(rows[place])} for name, places in groups.items()}
+    left = Counter(label for found in labels.values() for label in found)
     strata: dict[Any, list[str]] = defaultdict(list)
     for name, places in groups.items():
         label = getattr(rows[places[0]], "label", None)
@@ -99,8 +102,9 @@ def hold_out(
         taken = 0
         # one group stays for training
         for name in sorted(names, key=_number)[: len(names) - 1]:
-            if taken + len(groups[name]) / 2 > wanted:
+            if taken + len(groups[name]) / 2 > wanted or any(left[label] == 1 for label in labels[name]):
                 continue
+            left.subtract(labels[name])
             held.update(groups[name])
             taken += len(groups[name])
     if not held:
@@ -112,6 +116,12 @@ def hold_out(
     for place, row in enumerate(rows):
         parts[place in held].append(row)
     return parts
+
+
+def _labels_of(row: Any) -> Sequence[Any]:
+    """The labels of a row, or the tags of its words; none of a row without, or with a number."""
+    found = getattr(row, "label", getattr(row, "tags", ()))
+    return [found] if isinstance(found, str) else found if isinstance(found, Sequence) else ()
 
 
 def _grouped(rows: Sequence[Row], group_of: Callable[[Row], str] | None) -> dict[str, list[int]]:

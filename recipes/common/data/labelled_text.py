@@ -262,11 +262,11 @@ LABELLED: Loaders = {
 }
 
 
-def require_known_labels(known: Sequence[str], rows: Iterable[tuple[Iterable[str], str]]) -> None:
-    """Checks the labels, or tags, of validation data.
+def require_known_labels(known: Sequence[str], rows: Sequence[tuple[Iterable[str], str]]) -> None:
+    """Checks the labels, or tags, of validation data, and says which ones they lack.
 
     Args:
-        known: Those of the training data.
+        known: Those that occur in the training data.
         rows: For each row its labels and where it stands.
 
     Raises:
@@ -277,6 +277,9 @@ def require_known_labels(known: Sequence[str], rows: Iterable[tuple[Iterable[str
         if unknown:
             label, names = shown(unknown[0]), shown(list(known), 200)
             raise DataError(f"{origin}: {label} does not occur in the training data, which have {names}")
+    missing = sorted(set(known) - {label for labels, _ in rows for label in labels})
+    if missing:
+        print(f"validation: no row has {shown(missing, 200)}: it says nothing of them")
 
 
 def unknown_labels(known: Sequence[str], rows: Sequence[tuple[Sequence[str], str]], what: str) -> dict[str, int]:

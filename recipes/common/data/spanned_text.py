@@ -1,8 +1,7 @@
-"""Raw texts in which spans of characters have labels: JSON-lines files, a named data set, scores, errors."""
+"""Raw texts in which spans of characters have labels: JSON-lines files, a named data set, errors."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -112,46 +111,14 @@ def _load_date_spans() -> Splits:
 SPANNED: Loaders = {"date_spans": _load_date_spans}
 
 
-def _keys(spans: Iterable[Any]) -> set[tuple[int, int, str]]:
-    dicts = (span._asdict() if isinstance(span, zoo.preprocessing.Entity) else span for span in spans)
-    return {(span["start"], span["end"], span["label"]) for span in dicts}
-
-
-def span_scores(
-    truth: Sequence[Sequence[Span]], predicted: Sequence[Sequence[zoo.preprocessing.Entity]]
-) -> dict[str, Any]:
-    """Returns precision, recall and F1 of spans whose label and both ends are right, also of each label.
+def span_keys(spans: Iterable[Any]) -> set[tuple[int, int, str]]:
+    """Returns what tells spans of one text from each other: start, end and label.
 
     Args:
-        truth: Right spans of each text.
-        predicted: Predicted ones.
-
-    Example:
-
-    >>> span_scores([[{"start": 0, "end": 3, "label": "PER"}]], [[]])["span_f1"]
-    0.0
-
-    Reference:
-        Tjong Kim Sang and De Meulder 2003 (CoNLL), section 3, on characters in place of words.
+        spans: Spans of the data, or entities that a model found.
     """
-    hits, given, right = Counter(), Counter(), Counter()
-    for spans, entities in zip(truth, predicted, strict=True):
-        ours, theirs = _keys(entities), _keys(spans)
-        for counts, some in ((hits, ours & theirs), (given, ours), (right, theirs)):
-            counts.update(label for _, _, label in some)
-
-    def ratio(part: int, whole: int) -> float:
-        return round(part / whole, 4) if whole else 0.0
-
-    def f1(hit: int, some: int, others: int) -> float:
-        return ratio(2 * hit, some + others)
-
-    return {
-        "span_precision": ratio(hits.total(), given.total()),
-        "span_recall": ratio(hits.total(), right.total()),
-        "span_f1": f1(hits.total(), given.total(), right.total()),
-        "span_f1_by_label": {label: f1(hits[label], given[label], right[label]) for label in sorted(right | given)},
-    }
+    dicts = (span._asdict() if isinstance(span, zoo.preprocessing.Entity) else span for span in spans)
+    return {(span["start"], span["end"], span["label"]) for span in dicts}
 
 
 def span_errors(
@@ -173,7 +140,7 @@ def span_errors(
     found = []
     places = [zoo.preprocessing.words.word_places(row.text, split) for row in rows]
     for row, entities, values, words in zip(rows, predicted, probabilities, places, strict=True):
-        right, given = _keys(row.spans), _keys(entities)
+        right, given = span_keys(row.spans), span_keys(entities)
         errors = [(entity.score, "wrong", entity.start, entity.end, entity.label) for entity in entities]
         errors = [error for error in errors if error[2:] not in right]
         for start, end, label in sorted(right - given):

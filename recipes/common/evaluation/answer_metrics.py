@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from recipes.common.evaluation.evaluation import Metric, mean_of
 from recipes.common.words import counted_words, language_code
 
 # what the evaluation of MLQA leaves out; in Arabic wherever these letters stand
@@ -72,7 +73,23 @@ def token_f1(predicted: str, right: str, language: str = "en") -> float:
     return 2 * shared / (len(given) + len(expected))
 
 
-def answer_scores(predicted: Sequence[str], right: Sequence[Sequence[str]], language: str = "en") -> dict[str, float]:
+def is_exact(predicted: str, right: Sequence[str], language: str = "en") -> bool:
+    """Returns whether an answer is one of the right ones, as they are compared.
+
+    Args:
+        predicted: The answer, "" for none.
+        right: The right answers; none where there is none.
+        language: See `normalized`.
+    """
+    return normalized(predicted, language) in {normalized(text, language) for text in _known(right, language)}
+
+
+def _known(right: Sequence[str], language: str) -> Sequence[str]:
+    """The right answers, "" for none; those of punctuation or articles alone are left out, as in SQuAD's script."""
+    return [text for text in right if normalized(text, language)] or [""]
+
+
+def answer_metrics(predicted: Sequence[str], right: Sequence[Sequence[str]], language: str = "en") -> dict[str, Metric]:
     """Returns exact match and F1 in percent, the best over the right answers of each question.
 
     Where some questions have no answer, also of those with one and of those without.
@@ -84,28 +101,23 @@ def answer_scores(predicted: Sequence[str], right: Sequence[Sequence[str]], lang
 
     Example:
 
-    >>> answer_scores(["the tower", ""], [["Tower"], []])["f1"]
+    >>> answer_metrics(["the tower", ""], [["Tower"], []])["f1"].value
     100.0
 
     Reference:
         Rajpurkar et al. 2016, "SQuAD", section 6.1; Rajpurkar et al. 2018, "Know What You Don't Know", section 5.
     """
-    # answers of punctuation or articles alone are left out, as there
-    known = [[text for text in texts if normalized(text, language)] or [""] for texts in right]
-    pairs = list(zip(predicted, known, strict=True))
-    exact = np.array(
-        [
-            max(float(normalized(given, language) == normalized(text, language)) for text in texts)
-            for given, texts in pairs
-        ]
-    )
-    f1 = np.array([max(token_f1(given, text, language) for text in texts) for given, texts in pairs])
-    has_answer = np.array([texts != [""] for texts in known])
-    scores = {"exact_match": _percent(exact), "f1": _percent(f1)}
+    pairs = [(given, _known(texts, language)) for given, texts in zip(predicted, right, strict=True)]
+    each = {
+        "exact_match": np.array([100.0 * is_exact(given, texts, language) for given, texts in pairs]),
+        "f1": np.array([100 * max(token_f1(given, text, language) for text in texts) for given, texts in pairs]),
+    }
+    has_answer = np.array([texts != [""] for _, texts in pairs])
+    metrics = {name: mean_of(values, digits=2) for name, values in each.items()}
     if not has_answer.all() and has_answer.any():
-        for name, some in (("with_answer", has_answer), ("without_answer", ~has_answer)):
-            scores |= {f"exact_match_{name}": _percent(exact[some]), f"f1_{name}": _percent(f1[some])}
-    return scores
+        for group, some in (("with_answer", has_answer), ("without_answer", ~has_answer)):
+            metrics |= {f"{name}_{group}": mean_of(values * some, some, digits=2) for name, values in each.items()}
+    return metrics
 
 
 def best_threshold(margins: Sequence[float], f1: Sequence[float], has_answer: Sequence[bool]) -> float:
@@ -136,7 +148,3 @@ def best_threshold(margins: Sequence[float], f1: Sequence[float], has_answer: Se
     totals[1:-1][ordered[1:] == ordered[:-1]] = -1.0
     best = np.flatnonzero(totals >= totals.max() - 1e-12)
     return float(borders[best[np.argmin(np.abs(borders[best]))]])
-
-
-def _percent(values: np.ndarray) -> float:
-    return round(100 * float(values.mean()), 2)

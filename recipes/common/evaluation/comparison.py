@@ -185,7 +185,7 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(choices: Sequence[Choice], runs: Sequence[Run], rows: Sequence[Mapping[str, Any]], folder: Path) -> None:
-    """Draws `comparison.png`, the scores of all seeds with mean and interval, and `curves.png`, the means by epoch.
+    """Draws `comparison.png`, the scores of all seeds with mean and interval, and `curves.png`, their means.
 
     Args:
         choices: The choices.
@@ -204,13 +204,14 @@ def draw(choices: Sequence[Choice], runs: Sequence[Run], rows: Sequence[Mapping[
         curves = [run.curves() for run in runs if run.choice is choice]
         column = next((name for name in _CURVES if curves and all(name in (rows or [{}])[0] for rows in curves)), None)
         if column is not None:
-            epochs = min(map(len, curves))
-            means = [np.mean([float(rows[epoch][column]) for rows in curves]) for epoch in range(epochs)]
-            series[f"{choice.label}"] = (range(1, epochs + 1), means)
+            points = min(map(len, curves))
+            means = [np.mean([float(rows[point][column]) for rows in curves]) for point in range(points)]
+            series[f"{choice.label}"] = (range(1, points + 1), means)
             measures.append(column)
     if series:
         name = f"{' or '.join(dict.fromkeys(measures))}, mean over the seeds"
-        zoo.inspect.plot_curves(series, folder / "curves.png", x_label="epoch", y_label=name, title=varied)
+        units = " or ".join(dict.fromkeys(run.unit for run in runs))
+        zoo.inspect.plot_curves(series, folder / "curves.png", x_label=units, y_label=name, title=varied)
 
 
 def range_of(metric: str, others: Collection[str] = ()) -> Range:

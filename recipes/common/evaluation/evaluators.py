@@ -14,11 +14,10 @@ from recipes.common.data.data_sets import Source, is_name
 from recipes.common.data.parallel_text import check_language_tokens
 from recipes.common.data.plain_text import PLAIN, cut_texts, read_plain
 from recipes.common.errors import ConfigError, DataError, RecipeError, errors_of
+from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import (
-    Evaluation,
     evaluate_answers,
     evaluate_labels,
-    evaluate_similarity,
     evaluate_spans,
     evaluate_summaries,
     evaluate_tags,
@@ -31,8 +30,8 @@ from recipes.common.evaluation.likelihoods import (
     evaluate_replaced_tokens,
     evaluate_replies,
 )
-from recipes.common.evaluation.preference_evaluations import evaluate_preferences
-from recipes.common.evaluation.search_evaluations import evaluate_reranking, evaluate_search
+from recipes.common.evaluation.preferences import evaluate_preferences
+from recipes.common.evaluation.search_evaluations import evaluate_reranking, evaluate_search, evaluate_similarity
 from recipes.common.evaluation.translation_metrics import check_tokenization
 from recipes.common.saved_models import language_tokens_of, make_sampler
 from recipes.common.training.models import load_start
@@ -64,8 +63,7 @@ def evaluate_as(recipe: str, task: zoo.Task, held_out: HeldOut) -> Evaluation:
         raise ConfigError(f"length must be null with recipes.{recipe}, got {held_out.length}")
     held_out.refuse("deduplicate", because=_OF_TRAINING)
     evaluation, left_out = evaluate(task, held_out)
-    evaluation.scores["left_out"] = left_out
-    return evaluation
+    return dataclasses.replace(evaluation, others={**evaluation.others, "left_out": left_out})
 
 
 def _decoding(held_out: HeldOut) -> dict[str, Any]:
@@ -127,10 +125,9 @@ def _embed(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     if retrieval is None:
         return evaluation, left_out
     found = evaluate_search(task, retrieval)
-    if evaluation is not None:
-        # which are scores of other rows
-        found.scores.update(evaluation.scores)
-    return found, left_out
+    # those of pairs are scores of other rows
+    others = {} if evaluation is None else evaluation.scores
+    return dataclasses.replace(found, others=others), left_out
 
 
 def _rerank(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recipes.common.evaluation.evaluations import Evaluation
+from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.significance import (
     Difference,
     bootstrap_interval,
@@ -39,10 +39,10 @@ def compare_models(
     baseline, *others = evaluations
     scores: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in evaluations}
     differences: dict[tuple[str, str], Difference] = {}
-    names = [(model, score) for model, evaluation in evaluations.items() for score in evaluation.measures]
+    names = [(model, score) for model, evaluation in evaluations.items() for score in evaluation.metrics]
     if names:
-        measures = [evaluations[model].measures[score] for model, score in names]
-        found = resample(measures, len(evaluations[baseline].rows), resamples=resamples, seed=seed)
+        metrics = [evaluations[model].metrics[score] for model, score in names]
+        found = resample(metrics, resamples=resamples, seed=seed)
         resampled = dict(zip(names, zip(*found, strict=True), strict=True))
         for (model, score), (value, values) in resampled.items():
             scores[model][score] = {"value": float(value), "interval": bootstrap_interval(values)}

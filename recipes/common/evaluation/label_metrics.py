@@ -1,66 +1,57 @@
-"""Scores of predicted labels, values, tags and similarities, by well-kept libraries; a linear baseline."""
+"""Metrics of predicted labels, values, tags and spans; a linear baseline."""
 
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 import zoo
+from recipes.common.data.spanned_text import Span, span_keys
+from recipes.common.evaluation.evaluation import Metric, correlation_of, f1_of, mean_of, results_of
 from recipes.common.words import terms_of
 
 
-def label_scores(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -> dict[str, float | None]:
-    """Returns the scores of a classification or regression.
+def label_metrics(truth: Sequence[Any], predicted: Sequence[Any], problem: str) -> dict[str, Metric]:
+    """Returns the metrics of a classification or regression.
 
     Args:
         truth: Right labels, lists of labels, or values.
         predicted: Predicted ones.
         problem: "single_label" (accuracy, macro F1), "multi_label" (micro and macro F1, exact match) or "regression"
-            (mean absolute error, Pearson and Spearman correlation, None where all values are the same).
-
-    Reference:
-        scikit-learn and SciPy; F1 of several labels as scikit-learn with `zero_division=0`.
+            (mean absolute error, Pearson and Spearman correlation).
 
     Example:
 
-    >>> label_scores(["a", "b"], ["a", "a"], "single_label")["accuracy"]
+    >>> label_metrics(["a", "b"], ["a", "a"], "single_label")["accuracy"].value
     0.5
+
+    Reference:
+        F1 as in scikit-learn with `zero_division=0`, of the labels that occur.
     """
-    from scipy import stats
-    from sklearn import metrics
-
     if problem == "regression":
-        right, given = np.asarray(truth, "float64"), np.asarray(predicted, "float64")
-        # a correlation needs two different values on each side
-        is_defined = np.ptp(right) > 0 and np.ptp(given) > 0
+        errors = np.abs(np.subtract(truth, predicted, dtype="float64"))
         return {
-            "mean_absolute_error": _round(np.abs(right - given).mean()),
-            "pearson": _round(stats.pearsonr(right, given).statistic) if is_defined else None,
-            "spearman": _round(stats.spearmanr(right, given).statistic) if is_defined else None,
+            "mean_absolute_error": mean_of(errors),
+            "pearson": correlation_of(truth, predicted),
+            "spearman": correlation_of(truth, predicted, ranks=True),
         }
-    if problem == "multi_label":
-        right, given = (list(map(set, labels)) for labels in (truth, predicted))
-        same = np.mean([one == other for one, other in zip(right, given, strict=True)])
-        # scikit-learn refuses rows without any label, and takes one label alone for two classes
-        hits = Counter(name for one, other in zip(right, given, strict=True) for name in one & other)
-        both = Counter(name for labels in (*right, *given) for name in labels)
-        of_each = [2 * hits[name] / count for name, count in both.items()]
-        return {
-            "micro_f1": _round(2 * hits.total() / max(1, both.total())),
-            "macro_f1": _round(np.mean(of_each) if of_each else 0.0),
-            "exact_match": _round(same),
-        }
-    return {
-        "accuracy": _round(metrics.accuracy_score(truth, predicted)),
-        "macro_f1": _round(metrics.f1_score(truth, predicted, average="macro", zero_division=0)),
-    }
+    several = problem == "multi_label"
+    right, found = ([set(each) if several else {each} for each in labels] for labels in (truth, predicted))
+    names = sorted(set().union(*right, *found))
+    relevant, positive = (
+        np.array([[name in each for name in names] for each in sets], bool) for sets in (right, found)
+    )
+    counts = (relevant & positive, positive, relevant)
+    same = mean_of([one == other for one, other in zip(right, found, strict=True)])
+    if not several:
+        return {"accuracy": same, "macro_f1": f1_of(*counts, macro=True)}
+    return {"micro_f1": f1_of(*counts), "macro_f1": f1_of(*counts, macro=True), "exact_match": same}
 
 
-def tag_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+def tag_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, Metric]:
     """Returns the share of right tags, and where they mark entities the precision, recall and F1 of whole ones.
 
     Such tags are those of BIO, BIOES and BILOU.
@@ -75,19 +66,51 @@ def tag_scores(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]
 
     Example:
 
-    >>> tag_scores([["B-PER", "O"]], [["B-PER", "O"]])["entity_f1"]
+    >>> tag_metrics([["B-PER", "O"]], [["B-PER", "O"]])["entity_f1"].value
     1.0
     """
-    pairs = [pair for right, given in zip(truth, predicted, strict=True) for pair in zip(right, given, strict=True)]
-    scores = {"accuracy": _round(np.mean([right == given for right, given in pairs]))}
-    if zoo.tasks.entities.are_tags([tag for tag, _ in pairs]):
-        found = [(entities_of(right), entities_of(given)) for right, given in zip(truth, predicted, strict=True)]
-        hits = sum(len(right & given) for right, given in found)
-        in_truth, in_predicted = (sum(map(len, side)) for side in zip(*found, strict=True))
-        scores["entity_precision"] = _round(hits / max(1, in_predicted))
-        scores["entity_recall"] = _round(hits / max(1, in_truth))
-        scores["entity_f1"] = _round(2 * hits / max(1, in_truth + in_predicted))
-    return scores
+    hits = [sum(map(str.__eq__, *row)) for row in zip(truth, predicted, strict=True)]
+    metrics = {"accuracy": mean_of(hits, [len(tags) for tags in truth])}
+    if zoo.tasks.entities.are_tags([tag for tags in truth for tag in tags]):
+        metrics |= _of_sets("entity", [list(map(entities_of, tags)) for tags in (truth, predicted)])
+    return metrics
+
+
+def span_metrics(
+    truth: Sequence[Sequence[Span]], predicted: Sequence[Sequence[zoo.preprocessing.Entity]]
+) -> tuple[dict[str, Metric], dict[str, Metric]]:
+    """Returns precision, recall and F1 of spans whose label and both ends are right; and the F1 of each label.
+
+    Args:
+        truth: Right spans of each text.
+        predicted: Predicted ones.
+
+    Example:
+
+    >>> span_metrics([[{"start": 0, "end": 3, "label": "PER"}]], [[]])[0]["span_f1"].value
+    0.0
+
+    Reference:
+        Tjong Kim Sang and De Meulder 2003 (CoNLL), section 3, on characters in place of words.
+    """
+    sides = [list(map(span_keys, spans)) for spans in (truth, predicted)]
+    labels = sorted({label for side in sides for spans in side for *_, label in spans})
+    by_label = {
+        label: _of_sets("span", [[{span for span in spans if span[2] == label} for spans in side] for side in sides])
+        for label in labels
+    }
+    return _of_sets("span", sides), {label: metrics["span_f1"] for label, metrics in by_label.items()}
+
+
+def _of_sets(what: str, sides: Sequence[Sequence[set]]) -> dict[str, Metric]:
+    """Precision, recall and F1 of what is right and what was found in each row."""
+    counts = np.array([[len(right & found), len(found), len(right)] for right, found in zip(*sides, strict=True)])
+    hits, found, right = counts.T
+    return {
+        f"{what}_precision": mean_of(hits, found),
+        f"{what}_recall": mean_of(hits, right),
+        f"{what}_f1": f1_of(hits[:, None], found[:, None], right[:, None]),
+    }
 
 
 def entities_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
@@ -109,7 +132,7 @@ def entities_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
 
 def linear_baseline(
     texts: Any, labels: Sequence[Any], test_texts: Any, test_labels: Sequence[Any], problem: str = "single_label"
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Returns the scores of a linear model on TF-IDF of words and word pairs (see `recipes.common.words.terms_of`).
 
     That is logistic regression, for several labels one for each, and ridge regression for numbers.
@@ -118,7 +141,7 @@ def linear_baseline(
         texts: Training texts, or two lists of texts, which are joined.
         labels: Their labels.
         test_texts, test_labels: What is scored.
-        problem: As for `label_scores`.
+        problem: As for `label_metrics`.
 
     Reference:
         scikit-learn; `C=10`, `alpha=1`.
@@ -149,8 +172,4 @@ def linear_baseline(
     if problem == "multi_label":
         # a single label comes as one vector
         predicted = encoder.inverse_transform(np.reshape(predicted, (len(predicted), -1)))
-    return label_scores(test_labels, list(predicted), problem)
-
-
-def _round(value: Any) -> float:
-    return round(float(value), 4)
+    return results_of(label_metrics(test_labels, list(predicted), problem))

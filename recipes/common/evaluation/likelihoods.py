@@ -18,8 +18,7 @@ from recipes.common import batching
 from recipes.common.data.chat_data import short_conversations
 from recipes.common.data.chat_files import Conversation
 from recipes.common.errors import BadLines, ConfigError, errors_of
-from recipes.common.evaluation.evaluations import Evaluation
-from recipes.common.evaluation.significance import mean_of
+from recipes.common.evaluation.evaluation import Evaluation, mean_of
 from recipes.common.evaluation.text_metrics import bits_per_character, exact_match, perplexity
 
 # numbers of the logits of a batch
@@ -78,7 +77,7 @@ def evaluate_language_model(
         guessed=labels,
         characters=list(map(len, texts)),
         lost=int(task.tokenizer.lost_characters(documents).sum()),
-        scores={"window": length},
+        counts={"window": length},
     )
 
 
@@ -133,11 +132,6 @@ def _token_nlls(task: Any, batches: Any) -> Iterator[tuple[np.ndarray, np.ndarra
         yield labels[mask], -log_probabilities[mask].astype("float64")
 
 
-def _digest(ids: Any) -> str:
-    """Tells tokens from others: likelihoods per token are compared where the same ones are guessed."""
-    return hashlib.sha256(np.asarray(ids, "int64").tobytes()).hexdigest()[:16]
-
-
 def _evaluation(
     rows: list[dict[str, Any]],
     sums: Sequence[float],
@@ -145,26 +139,21 @@ def _evaluation(
     unit: str,
     *,
     guessed: Any,
-    scores: dict[str, Any],
+    counts: dict[str, Any],
     characters: Sequence[int] | None = None,
     lost: int = 0,
 ) -> Evaluation:
-    nll = sum(sums) / max(1, sum(tokens))
+    """Negative log-likelihoods of rows, by token and, where characters are counted, in bits by character."""
     outputs = [{"tokens": int(count), "nll": round(total, 4)} for total, count in zip(sums, tokens, strict=True)]
-    results = {
-        **scores,
-        f"{unit}s": int(sum(tokens)),
-        f"nll_per_{unit}": round(nll, 4),
-        "perplexity": perplexity(nll),
-    }
-    measures = {f"nll_per_{unit}": mean_of(sums, tokens)}
+    metrics = {f"nll_per_{unit}": mean_of(sums, tokens)}
+    others: dict[str, Any] = {"perplexity": perplexity(metrics[f"nll_per_{unit}"].value)}
     if characters is not None:
-        bits, name = np.asarray(sums) / math.log(2), bits_per_character(lost)
-        if lost:
-            results["lost_characters"] = lost
-        results[name] = round(float(bits.sum()) / max(1, sum(characters)), 4)
-        measures[name] = mean_of(bits, characters)
-    return Evaluation(rows, outputs, results, measures, guessed={f"nll_per_{unit}": _digest(guessed)})
+        metrics[bits_per_character(lost)] = mean_of(np.asarray(sums) / math.log(2), characters)
+    if lost:
+        others["lost_characters"] = lost
+    tells = hashlib.sha256(np.asarray(guessed, "int64").tobytes()).hexdigest()[:16]
+    counts = {**counts, f"{unit}s": int(sum(tokens))}
+    return Evaluation(rows, outputs, counts, metrics, others, {f"nll_per_{unit}": tells})
 
 
 def evaluate_masked_lm(task: zoo.MaskedLM, texts: list[str], batch_size: int = 32) -> Evaluation:
@@ -190,14 +179,19 @@ def evaluate_masked_lm(task: zoo.MaskedLM, texts: list[str], batch_size: int = 3
         hits += ((np.asarray(logits).argmax(axis=-1) == labels) & weights).sum(axis=1).tolist()
         tokens += weights.sum(axis=1).tolist()
         guessed.append(labels[weights])
-    accuracy = {"texts": len(texts), "token_accuracy": round(sum(hits) / max(1, sum(tokens)), 4)}
-    guessed = np.concatenate(guessed)
-    rows = [{"text": text} for text in texts]
-    evaluation = _evaluation(rows, sums, tokens, "hidden_token", guessed=guessed, scores=accuracy)
+    evaluation = _evaluation(
+        [{"text": text} for text in texts],
+        sums,
+        tokens,
+        "hidden_token",
+        guessed=np.concatenate(guessed),
+        counts={"texts": len(texts)},
+    )
+    (tells,) = evaluation.guessed.values()
     return dataclasses.replace(
         evaluation,
-        measures={**evaluation.measures, "token_accuracy": mean_of(hits, tokens)},
-        guessed={**evaluation.guessed, "token_accuracy": _digest(guessed)},
+        metrics={**evaluation.metrics, "token_accuracy": mean_of(hits, tokens)},
+        guessed={**evaluation.guessed, "token_accuracy": tells},
     )
 
 
@@ -210,12 +204,19 @@ def evaluate_replaced_tokens(task: zoo.ReplacedTokenDetector, texts: list[str]) 
     """
     with errors_of("data"):
         logs = task.evaluate(texts, return_dict=True, verbose=0)
-    scores = {"texts": len(texts), **{name: round(float(value), 4) for name, value in logs.items()}}
-    return Evaluation([{"text": text} for text in texts], [None] * len(texts), scores)
+    scores = {name: round(float(value), 4) for name, value in logs.items()}
+    rows = [{"text": text} for text in texts]
+    return Evaluation(rows, [None] * len(texts), {"texts": len(texts)}, others=scores)
 
 
 def evaluate_replies(
-    task: zoo.CausalLM, conversations: Sequence[Conversation], max_length: int | None = None, **options: Any
+    task: zoo.CausalLM,
+    conversations: Sequence[Conversation],
+    max_length: int | None = None,
+    *,
+    loss_on: str = "replies",
+    generates: bool = True,
+    **options: Any,
 ) -> Evaluation:
     """Returns exact match and likelihood of the replies of a chat model; what ends a reply is part of it.
 
@@ -223,10 +224,12 @@ def evaluate_replies(
         task: The model.
         conversations: The conversations, whose last messages are the right replies.
         max_length: Most tokens of a conversation; None for as many as the model takes. Longer ones are left out.
+        loss_on: Tokens whose likelihood is measured: "replies" or "all".
+        generates: Whether the model replies too, to the last message but one; else outputs are likelihoods.
         **options: Arguments of `generate`.
     """
     longest, dropped = max_length or task.backbone.config.max_length, BadLines("skip")
-    preprocessor = task.preprocessor.replace(sequence_length=longest, loss_on="replies")
+    preprocessor = task.preprocessor.replace(sequence_length=longest, loss_on=loss_on)
     kept = short_conversations(conversations, preprocessor, longest, dropped)
     examples = preprocessor.examples([talk.messages for talk in kept])
     tokens, guessed = np.zeros(len(kept)), {}
@@ -243,25 +246,22 @@ def evaluate_replies(
     size = batch_size_of(task, int(max(examples.lengths)))
     sums = (-zoo.generation.TextScorer(task).rows(examples.lengths, batch_of, size)).tolist()
     asked = [talk.messages[:-1] for talk in kept]
-    with errors_of("options"):
-        outputs = [answer.strip() for answer in task.generate(asked, **options)]
     replies = [talk.messages[-1]["content"].strip() for talk in kept]
-    written = [[each["content"] for each in talk.messages if each["role"] == "assistant"] for talk in kept]
-    characters = [sum(map(len, contents)) for contents in written]
-    same = [output == reply for output, reply in zip(outputs, replies, strict=True)]
+    learned = [[each["content"] for each in talk.messages if each["role"] == "assistant"] for talk in kept]
+    is_of_replies = loss_on == "replies"
     evaluation = _evaluation(
         [{"messages": before, "reference": reply} for before, reply in zip(asked, replies, strict=True)],
         sums,
         tokens.tolist(),
-        "reply_token",
+        "reply_token" if is_of_replies else "token",
         guessed=np.concatenate([guessed[place] for place in range(len(kept))]),
-        characters=characters,
-        lost=int(task.tokenizer.lost_characters([text for contents in written for text in contents]).sum()),
-        scores={
-            "conversations": len(kept),
-            "too_long": dropped.total,
-            "exact_match": round(exact_match(outputs, replies), 4),
-        },
+        counts={"conversations": len(kept), "too_long": dropped.total},
+        characters=[sum(map(len, contents)) for contents in learned] if is_of_replies else None,
+        lost=int(task.tokenizer.lost_characters([text for texts in learned for text in texts]).sum()),
     )
-    measures = {"exact_match": mean_of(same), **evaluation.measures}
-    return dataclasses.replace(evaluation, outputs=outputs, measures=measures)
+    if not generates:
+        return evaluation
+    with errors_of("options"):
+        outputs = [answer.strip() for answer in task.generate(asked, **options)]
+    metrics = {"exact_match": exact_match(outputs, replies), **evaluation.metrics}
+    return dataclasses.replace(evaluation, outputs=outputs, metrics=metrics)

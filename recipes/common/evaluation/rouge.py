@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Sequence
-from typing import Any
 
+from recipes.common.evaluation.evaluation import Metric, mean_of
 from recipes.common.evaluation.text_metrics import check_texts
 from recipes.common.words import folded_words, language_code
 
 NAMES = ("rouge1", "rouge2", "rougeL")
 
 
-def rouge(
+def rouge_metrics(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str | None = None
-) -> dict[str, Any]:
-    """Returns ROUGE-1, ROUGE-2 and ROUGE-L: F1, the best over references, the mean over texts.
+) -> dict[str, Metric]:
+    """Returns `rouge1`, `rouge2` and `rougeL`, 0 to 100: F1, the best over references, the mean over texts.
 
     Words are runs of letters and digits without case, and single characters in scripts without spaces. For English,
     words of more than three characters are stemmed by Porter's algorithm, as the package does.
@@ -25,9 +25,6 @@ def rouge(
         references: One right text or more for each.
         language: Two-letter code of their language; None for an unknown one, without stemming.
 
-    Returns:
-        `rouge1`, `rouge2`, `rougeL`, 0 to 100, and `rouge_signature`, which says how they were computed.
-
     Raises:
         ValueError: Different numbers of texts, or none.
 
@@ -36,19 +33,23 @@ def rouge(
 
     Example:
 
-    >>> rouge(["a dog runs"], [["a dog runs", "dogs run"]])["rougeL"]
+    >>> rouge_metrics(["a dog runs"], [["a dog runs", "dogs run"]])["rougeL"].value
     100.0
     """
-    each = rouge_of_each(hypotheses, references, language)
-    means = {name: round(sum(values) / len(values), 2) for name, values in each.items()}
-    return {**means, "rouge_signature": rouge_signature(language)}
+    from rouge_score.rouge_scorer import RougeScorer
+
+    check_texts(hypotheses, references)
+    scorer = RougeScorer(NAMES, tokenizer=_Words(stems=language_code(language) == "en"))
+    pairs = zip(hypotheses, references, strict=True)
+    scores = [scorer.score_multi(several, hypothesis) for hypothesis, several in pairs]
+    return {name: mean_of([100 * each[name].fmeasure for each in scores], digits=2) for name in NAMES}
 
 
 def rouge_signature(language: str | None = None) -> str:
     """Returns what tells how ROUGE was computed.
 
     Args:
-        language: See `rouge`.
+        language: See `rouge_metrics`.
 
     Example:
 
@@ -57,28 +58,6 @@ def rouge_signature(language: str | None = None) -> str:
     """
     stem = "porter" if language_code(language) == "en" else "none"
     return f"case:folded|tok:unicode|stem:{stem}|refs:best|rouge-score:{importlib.metadata.version('rouge-score')}"
-
-
-def rouge_of_each(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str | None = None
-) -> dict[str, list[float]]:
-    """Returns the ROUGE of each text, see `rouge`.
-
-    Args:
-        hypotheses: The texts to score.
-        references: One right text or more for each.
-        language: See `rouge`.
-
-    Raises:
-        ValueError: Different numbers of texts, or none.
-    """
-    from rouge_score.rouge_scorer import RougeScorer
-
-    check_texts(hypotheses, references)
-    scorer = RougeScorer(NAMES, tokenizer=_Words(stems=language_code(language) == "en"))
-    pairs = zip(hypotheses, references, strict=True)
-    scores = [scorer.score_multi(several, hypothesis) for hypothesis, several in pairs]
-    return {name: [100 * each[name].fmeasure for each in scores] for name in NAMES}
 
 
 class _Words:

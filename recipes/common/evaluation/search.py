@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from recipes.common.data.retrieval import Retrieval
+from recipes.common.evaluation.evaluation import Metric, mean_of
 from recipes.common.training.windowed import count_cut
 from recipes.common.words import terms_of
 
@@ -94,9 +95,9 @@ def tfidf_search(retrieval: Retrieval, most: int = 100) -> dict[str, list[str]]:
     return search(retrieval, *tfidf(documents, list(retrieval.queries.values()), documents), most)
 
 
-def retrieval_scores(
+def retrieval_metrics(
     found: Mapping[str, Sequence[str]], relevant: Mapping[str, Mapping[str, float]], recall_at: Sequence[int] = (1, 10)
-) -> dict[str, float]:
+) -> dict[str, Metric]:
     """Returns nDCG@10, MRR@10 and the recall of documents that were found, means over queries.
 
     nDCG divides the grade of the document at rank r by log2(r + 1), and the sum by that of the best order of all
@@ -105,7 +106,7 @@ def retrieval_scores(
 
     Args:
         found: Ids of documents by the query's, best first.
-        relevant: Grades above 0 of the relevant ones.
+        relevant: Grades above 0 of the relevant ones. Queries are rows in its order.
         recall_at: The k of recall.
 
     Reference:
@@ -114,20 +115,8 @@ def retrieval_scores(
 
     Example:
 
-    >>> retrieval_scores({"q": ["a", "b"]}, {"q": {"b": 1.0}})["mrr@10"]
+    >>> retrieval_metrics({"q": ["a", "b"]}, {"q": {"b": 1.0}})["mrr@10"].value
     0.5
-    """
-    each = scores_of_each(found, relevant, recall_at)
-    return {name: round(float(np.mean(values)), 4) for name, values in each.items()}
-
-
-def scores_of_each(
-    found: Mapping[str, Sequence[str]], relevant: Mapping[str, Mapping[str, float]], recall_at: Sequence[int] = (1, 10)
-) -> dict[str, list[float]]:
-    """Returns the scores of each query, in the order of `relevant`; see `retrieval_scores`.
-
-    Args:
-        found, relevant, recall_at: See there.
     """
     rows = []
     for query, grades in relevant.items():
@@ -136,7 +125,7 @@ def scores_of_each(
         recalls = [sum(grade > 0 for grade in ranked[:k]) / len(grades) for k in recall_at]
         rows.append([ndcg(ranked, grades.values(), 10), 1 / first, *recalls])
     names = ["ndcg@10", "mrr@10", *(f"recall@{k}" for k in recall_at)]
-    return {name: list(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    return {name: mean_of(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
 def reordered(
@@ -162,7 +151,7 @@ def reordered(
 
 
 def ndcg(ranked: Sequence[float], grades: Iterable[float], most: int) -> float:
-    """Returns the normalized discounted cumulated gain of one query; see `retrieval_scores`.
+    """Returns the normalized discounted cumulated gain of one query; see `retrieval_metrics`.
 
     Args:
         ranked: Grades of the documents that were found, best first.
@@ -182,7 +171,7 @@ def curves_of(
     """Returns ranks from 1 and the nDCG at each, as `zoo.inspect.plot_curves` draws them.
 
     Args:
-        found, relevant: See `retrieval_scores`.
+        found, relevant: See `retrieval_metrics`.
         most: The last rank.
     """
     ranks = range(1, most + 1)

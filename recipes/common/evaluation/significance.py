@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from recipes.common.evaluation.evaluation import Metric
+
 # resamples that are weighed at once
 _AT_ONCE = 64
-
-# a score of each resample: takes how often each row counts, `(resamples, rows)`, returns `(resamples,)`
-Measure = Callable[[np.ndarray], np.ndarray]
 
 
 class Difference(NamedTuple):
@@ -116,79 +115,18 @@ def verdict(difference: Difference, p: float | None, level: float = 0.05) -> str
     return "noise" if p > level else "higher" if difference.value > 0 else "lower"
 
 
-def mean_of(values: Sequence[float], weights: Sequence[float] | None = None) -> Measure:
-    """Returns the weighted mean as a measure: accuracy, likelihood per token, share of right tags.
+def resample(metrics: Sequence[Metric], *, resamples: int = 1000, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Returns metrics of the given rows, and of resamples with replacement, the same resamples for all metrics.
+
+    A metric that is not defined for a resample (a correlation of equal values) counts as 0 there.
 
     Args:
-        values: One for each row; with weights the sum of the row.
-        weights: How much each row holds, for example its tokens; None for 1.
-    """
-    sums = np.stack([np.asarray(values, "float64"), np.ones(len(values)) if weights is None else weights], axis=1)
-
-    def measure(counts: np.ndarray) -> np.ndarray:
-        totals = counts @ sums
-        return totals[:, 0] / np.maximum(totals[:, 1], 1e-12)
-
-    return measure
-
-
-def f1_of(true_positives: np.ndarray, positives: np.ndarray, relevant: np.ndarray, macro: bool = False) -> Measure:
-    """Returns F1 as a measure.
-
-    Args:
-        true_positives: Found and right, of each row and class, `(rows, classes)`.
-        positives: Found, likewise.
-        relevant: Right, likewise.
-        macro: Whether to take the mean of the F1 of each class (of those that occur), and not that of all together.
-    """
-    parts = [np.asarray(part, "float64") for part in (true_positives, positives, relevant)]
-
-    def measure(counts: np.ndarray) -> np.ndarray:
-        hits, found, right = (counts @ part for part in parts)
-        if not macro:
-            hits, found, right = (part.sum(axis=1, keepdims=True) for part in (hits, found, right))
-        occurs = found + right > 0
-        f1 = 2 * hits / np.where(occurs, found + right, 1)
-        return f1.sum(axis=1) / np.maximum(occurs.sum(axis=1), 1)
-
-    return measure
-
-
-def correlation_of(truth: Sequence[float], predicted: Sequence[float], ranks: bool = False) -> Measure:
-    """Returns a correlation as a measure.
-
-    Args:
-        truth: Right values.
-        predicted: Predicted values.
-        ranks: Whether it is Spearman's, of the ranks, and not Pearson's.
-    """
-    from scipy import stats
-
-    values = np.stack([np.asarray(truth, "float64"), np.asarray(predicted, "float64")])
-
-    def correlation(row: np.ndarray) -> float:
-        chosen = np.repeat(values, row.astype("int64"), axis=1)
-        chosen = stats.rankdata(chosen, axis=1) if ranks else chosen
-        if not np.ptp(chosen, axis=1).all():
-            return 0.0  # all values are the same
-        return float(np.corrcoef(chosen)[0, 1])
-
-    return lambda counts: np.array([correlation(row) for row in counts])
-
-
-def resample(
-    measures: Sequence[Measure], rows: int, *, resamples: int = 1000, seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns measures of the given rows, and of resamples with replacement, the same resamples for all measures.
-
-    Args:
-        measures: The measures, of one model or several.
-        rows: Number of rows.
+        metrics: The metrics, of one model or several, on the same rows.
         resamples: Number of resamples.
         seed: Their seed.
 
     Returns:
-        Scores `(measures,)`; and those of the resamples `(measures, resamples)`.
+        Scores `(metrics,)`; and those of the resamples `(metrics, resamples)`.
 
     Reference:
         Efron 1979, "Bootstrap Methods: Another Look at the Jackknife"; paired: Koehn 2004, "Statistical Significance
@@ -196,18 +134,16 @@ def resample(
 
     Example:
 
-    >>> scores, resampled = resample([mean_of([0, 1, 1, 1])], 4)
+    >>> scores, resampled = resample([mean_of([0, 1, 1, 1])])
     >>> np.percentile(resampled[0], [2.5, 97.5])
     array([0.25, 1.  ])
     """
-    generator = np.random.default_rng(seed)
-    scores = np.array([measure(np.ones((1, rows)))[0] for measure in measures])
-    parts = []
+    generator, rows, parts = np.random.default_rng(seed), metrics[0].rows, []
     for start in range(0, resamples, _AT_ONCE):
         places = generator.integers(rows, size=(min(_AT_ONCE, resamples - start), rows))
         counts = np.stack([np.bincount(row, minlength=rows) for row in places]).astype("float64")
-        parts.append([measure(counts) for measure in measures])
-    return scores, np.concatenate(parts, axis=1)
+        parts.append([metric(counts) for metric in metrics])
+    return np.nan_to_num([metric.value for metric in metrics]), np.nan_to_num(np.concatenate(parts, axis=1))
 
 
 def bootstrap_interval(resampled: np.ndarray) -> tuple[float, float]:

@@ -6,27 +6,26 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from recipes.common.evaluation.evaluation import Metric, mean_of
 
-def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+
+def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> Metric:
     """Returns the fraction of texts that equal their reference, character by character.
 
     Args:
         hypotheses: The texts to score.
         references: The right texts, one for each.
 
-    Returns:
-        Between 0 and 1.
-
     Raises:
         ValueError: Different numbers of texts, or none.
 
     Example:
 
-    >>> exact_match(["1999-05-04", "2000-01-01"], ["1999-05-04", "2001-01-01"])
+    >>> exact_match(["1999-05-04", "2000-01-01"], ["1999-05-04", "2001-01-01"]).value
     0.5
     """
     check_texts(hypotheses, references)
-    return sum(map(str.__eq__, hypotheses, references)) / len(references)
+    return mean_of(list(map(str.__eq__, hypotheses, references)))
 
 
 def check_texts(hypotheses: Sequence[str], references: Sequence[Any]) -> None:

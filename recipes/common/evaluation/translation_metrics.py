@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import sacrebleu
@@ -12,7 +13,7 @@ import sacremoses
 
 import zoo
 from recipes.common.errors import ConfigError
-from recipes.common.evaluation.significance import Measure
+from recipes.common.evaluation.evaluation import Metric, results_of
 from recipes.common.evaluation.text_metrics import check_texts, exact_match
 from recipes.common.words import language_code
 
@@ -27,17 +28,6 @@ _TOKENIZATIONS = {
 }
 # Japanese texts have far more Hiragana and Katakana than this share of their letters, Chinese ones fewer
 _LEAST_KANA = 0.1
-
-
-class Score(NamedTuple):
-    """A score, the metric's name and the signature that says exactly how it was computed."""
-
-    name: str
-    value: float
-    signature: str
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.value:.2f} ({self.signature})"
 
 
 def bleu_tokenization(references: Sequence[str], language: str | None = None) -> str:
@@ -107,32 +97,19 @@ def check_tokenization(name: str, tokenization: str | None) -> None:
         raise ConfigError(f"{name} must be a tokenization that is installed, got {tokenization!r}: {problem}")
 
 
-def bleu_metric(references: Sequence[str], language: str | None = None, tokenization: str | None = None) -> Any:
-    """Returns sacreBLEU's BLEU, cased.
-
-    Args:
-        references: The right texts.
-        language: See `bleu_tokenization`.
-        tokenization: One of sacreBLEU's; None for the one that `bleu_tokenization` chooses.
-    """
-    return sacrebleu.BLEU(tokenize=tokenization or bleu_tokenization(references, language))
-
-
 def bleu(
     hypotheses: Sequence[str],
     references: Sequence[str],
     language: str | None = None,
     tokenization: str | None = None,
-) -> Score:
+) -> Metric:
     """Returns the cased corpus BLEU of detokenised text, 0 to 100, by sacreBLEU with its own tokenisation.
 
     Args:
         hypotheses: The texts to score.
         references: The right texts, one for each.
-        language, tokenization: See `bleu_metric`.
-
-    Returns:
-        The score with sacreBLEU's signature, which names the tokenization.
+        language: See `bleu_tokenization`.
+        tokenization: One of sacreBLEU's; None for the one that `bleu_tokenization` chooses. The signature names it.
 
     Raises:
         ValueError: Different numbers of texts, or none.
@@ -142,22 +119,20 @@ def bleu(
 
     Example:
 
-    >>> str(bleu(["a dog runs fast"], ["a dog runs fast"]))
-    'sacreBLEU 100.00 (nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0)'
+    >>> bleu(["a dog runs fast"], ["a dog runs fast"]).result
+    {'value': 100.0, 'signature': 'nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0'}
     """
     check_texts(hypotheses, references)
-    return _score(bleu_metric(references, language, tokenization), "sacreBLEU", hypotheses, references)
+    metric = sacrebleu.BLEU(tokenize=tokenization or bleu_tokenization(references, language))
+    return _of_corpus(metric, hypotheses, references)
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Metric:
     """Returns the corpus chrF2, the F-score of character n-grams up to 6, 0 to 100, by sacreBLEU.
 
     Args:
         hypotheses: The texts to score.
         references: The right texts, one for each.
-
-    Returns:
-        The score with sacreBLEU's signature.
 
     Raises:
         ValueError: Different numbers of texts, or none.
@@ -171,7 +146,7 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     100.0
     """
     check_texts(hypotheses, references)
-    return _score(sacrebleu.CHRF(), "chrF2", hypotheses, references)
+    return _of_corpus(sacrebleu.CHRF(), hypotheses, references)
 
 
 def has_moses_tokens(language: str) -> bool:
@@ -183,13 +158,7 @@ def has_moses_tokens(language: str) -> bool:
     return _TOKENIZATIONS.get(language_code(language) or "", "ko-mecab") == "ko-mecab"
 
 
-def moses_metric() -> Any:
-    """Returns the BLEU of `tokenised_bleu`, of tokens as `moses_tokens` returns them."""
-    # the texts are tokenised already, so sacreBLEU must neither tokenise again nor warn about it (force)
-    return sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
-
-
-def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Score:
+def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> Metric:
     """Returns the corpus BLEU of Moses-tokenised, lower-cased text, as most papers on Multi30k report it.
 
     Hypotheses and references are lower-cased (Unicode), their punctuation is normalised
@@ -206,7 +175,7 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], languag
         language: Two-letter code, decides about abbreviations and apostrophes.
 
     Returns:
-        The score; the signature names the steps and the versions of the packages.
+        The metric; its signature names the steps and the versions of the packages.
 
     Raises:
         ValueError: Different numbers of texts, or none.
@@ -217,12 +186,11 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], languag
     100.0
     """
     check_texts(hypotheses, references)
-    metric = moses_metric()
-    score = metric.corpus_score(moses_tokens(hypotheses, language), [moses_tokens(references, language)])
-    signature = (
-        f"lower-cased|moses:{language_code(language)}|{metric.get_signature()}|sacremoses:{sacremoses.__version__}"
-    )
-    return Score("tokenised lower-cased BLEU", score.score, signature)
+    # the texts are tokenised already, so sacreBLEU must neither tokenise again nor warn about it (force)
+    plain = sacrebleu.BLEU(tokenize="none", smooth_method="none", force=True)
+    metric = _of_corpus(plain, *(moses_tokens(texts, language) for texts in (hypotheses, references)))
+    signature = f"lower-cased|moses:{language_code(language)}|{metric.signature}|sacremoses:{sacremoses.__version__}"
+    return dataclasses.replace(metric, signature=signature)
 
 
 def moses_tokens(texts: Sequence[str], language: str) -> list[str]:
@@ -245,39 +213,37 @@ def moses_tokens(texts: Sequence[str], language: str) -> list[str]:
     return [tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True, escape=False) for text in texts]
 
 
-def translation_scores(
+def translation_metrics(
     hypotheses: Sequence[str],
     references: Sequence[str],
     language: str | None = None,
     tokenization: str | None = None,
-) -> dict[str, Any]:
+) -> dict[str, Metric]:
     """Returns the fraction of exact matches, and sacreBLEU and chrF2 with their signatures.
 
     Args:
         hypotheses: The texts to score.
         references: The right texts, one for each.
         language: Two-letter code of the target language; with that of a language which Moses tokenises,
-            `tokenised_bleu` is among the scores.
-        tokenization: See `bleu_metric`.
-
-    Returns:
-        Plain values by name, as they stand in the results of a run.
+            `tokenised_bleu` is among the metrics.
+        tokenization: See `bleu`.
 
     Raises:
         ValueError: Different numbers of texts, or none.
 
     Example:
 
-    >>> translation_scores(["a dog runs fast"], ["a dog runs fast"])["sacreBLEU"]["value"]
+    >>> translation_metrics(["a dog runs fast"], ["a dog runs fast"])["sacreBLEU"].value
     100.0
     """
-    scores = [bleu(hypotheses, references, language, tokenization), chrf(hypotheses, references)]
-    if language is not None and has_moses_tokens(language):
-        scores.append(tokenised_bleu(hypotheses, references, language))
-    return {
-        "exact_match": round(exact_match(hypotheses, references), 4),
-        **{score.name: {"value": round(score.value, 2), "signature": score.signature} for score in scores},
+    metrics = {
+        "exact_match": exact_match(hypotheses, references),
+        "sacreBLEU": bleu(hypotheses, references, language, tokenization),
+        "chrF2": chrf(hypotheses, references),
     }
+    if language is not None and has_moses_tokens(language):
+        metrics["tokenised lower-cased BLEU"] = tokenised_bleu(hypotheses, references, language)
+    return metrics
 
 
 def scores_by_language(
@@ -294,31 +260,27 @@ def scores_by_language(
         outputs: Their translations.
         references: The right ones.
         tokens: The tokens.
-        tokenization: See `bleu_metric`.
+        tokenization: See `bleu`.
     """
     results = {}
     for token in tokens:
         rows = [index for index, source in enumerate(sources) if source.split(maxsplit=1)[:1] == [token]]
         if rows:
             chosen = ([texts[index] for index in rows] for texts in (outputs, references))
-            results[token] = {"sentences": len(rows), **translation_scores(*chosen, tokenization=tokenization)}
+            results[token] = {
+                "sentences": len(rows),
+                **results_of(translation_metrics(*chosen, tokenization=tokenization)),
+            }
     return results
 
 
-def corpus_measure(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Measure:
-    """Returns BLEU or chrF of a corpus as a measure, from the counts that sacreBLEU takes of each text.
-
-    Args:
-        metric: A metric of sacreBLEU.
-        hypotheses: The texts to score.
-        references: The right texts, one for each.
-    """
+def _of_corpus(metric: Any, hypotheses: Sequence[str], references: Sequence[str]) -> Metric:
+    """BLEU or chrF of a corpus, from the counts that sacreBLEU takes of each text."""
     # the way of sacreBLEU's own tests of significance
     counts = np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), "float64")
-    # equal texts have 100.00000000000004 there
-    return lambda rows: np.minimum([metric._compute_score_from_stats(sums).score for sums in rows @ counts], 100.0)
 
+    def score(rows: np.ndarray) -> np.ndarray:
+        # equal texts have 100.00000000000004 there
+        return np.minimum([metric._compute_score_from_stats(sums).score for sums in rows @ counts], 100.0)
 
-def _score(metric: Any, name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    score = metric.corpus_score(list(hypotheses), [list(references)])
-    return Score(name, score.score, str(metric.get_signature()))
+    return Metric(score, len(counts), 2, str(metric.get_signature()))

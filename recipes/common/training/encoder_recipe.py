@@ -84,7 +84,7 @@ def train_encoder_task(
     mode: str,
     loss: Any = "auto",
     class_weight: np.ndarray | None = None,
-) -> dict[str, float]:
+) -> None:
     """Trains a task on raw examples, or goes on where an interrupted run was.
 
     Args:
@@ -97,9 +97,6 @@ def train_encoder_task(
         mode: "min" or "max".
         loss: The loss. Default that of the task.
         class_weight: Weight of each label in the training, `(labels,)`; None for none.
-
-    Returns:
-        The metrics of the validation with the weights that were kept.
     """
     options = {"batch_size": config.batch_size, "seed": config.seed}
     batches = training
@@ -130,5 +127,3 @@ def train_encoder_task(
         mode=mode,
         throughput=False,
     )
-    logs = task.evaluate(held_out.dataset, return_dict=True, verbose=0)
-    return {name: float(value) for name, value in logs.items() if name != "tokens"}

@@ -152,6 +152,11 @@ def prepare(config: Any) -> None:
             "epoch that was not better, whose weights would be kept; or average several by "
             "training.average_checkpoints"
         )
+    if training.monitor is not None and training.patience is None and training.weights != "best":
+        raise ConfigError(
+            f"training.monitor must be null with training.weights {training.weights!r} and without training.patience, "
+            f"for which it decides, got {shown(training.monitor)}"
+        )
     check_model(config)
     check_data(config.data)
     keras.utils.set_random_seed(training.seed)
@@ -377,6 +382,10 @@ def train(
         if not state.best_weights_path.exists():
             raise RecipeError(f"training.weights 'best': {monitor} was finite after no epoch; lower the rate?")
         zoo.storage.load_weights(state.best_weights_path, model)
+        with zoo.storage.open_tensors(state.best_weights_path) as file:
+            best = file.metadata()
+        run.best = {f"best_{unit}": int(best["epoch"]) + 1}
+        print(f"the weights of {unit} {run.best[f'best_{unit}']} are kept: {monitor} {float(best['value']):.4g}")
     else:
         zoo.storage.average_weights(averaging.paths, model)
     if not zoo.distribution.move_to_one_device(model):

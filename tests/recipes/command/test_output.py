@@ -1,5 +1,6 @@
 """What commands write where nobody sees a terminal: no codes of terminals, no log of TensorFlow; quiet; configs."""
 
+import io
 import json
 import os
 import pty
@@ -105,9 +106,15 @@ def test_a_bar_is_for_terminals(monkeypatch, capsys):
     assert not has_bars()
     main, terminal = pty.openpty()
     with open(terminal, "w") as screen:
-        monkeypatch.setattr(sys, "stdout", screen)
         monkeypatch.delenv("NO_COLOR", raising=False)
+        # a bar goes to the standard error: it is drawn while the output goes to a file, and not the other way round
+        monkeypatch.setattr(sys, "stdout", screen)
+        assert not has_bars()
+        monkeypatch.setattr(sys, "stderr", screen)
+        monkeypatch.setattr(sys, "stdout", io.StringIO())
         assert has_bars()
+        with quiet_output():
+            assert not has_bars()
         monkeypatch.setenv("NO_COLOR", "1")
         assert not has_bars()
         monkeypatch.setenv("NO_COLOR", "")

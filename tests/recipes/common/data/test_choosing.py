@@ -13,6 +13,7 @@ from recipes.common.data.data_sets import Source, Splits, TextPair, open_parts
 from recipes.common.data.labelled_text import LABELLED, LabelledText, read_examples
 from recipes.common.data.plain_text import PLAIN, read_plain
 from recipes.common.data.questions import Question
+from recipes.common.data.tagged_words import TaggedWords
 from recipes.common.errors import ConfigError, DataError
 from recipes.common.evaluation.held_out import HeldOut, open_rows
 
@@ -35,6 +36,22 @@ def test_each_label_keeps_its_share():
     # by what they hold: the order of the file makes no difference
     assert {row.texts for row in hold_out(rows[::-1], 0.1)[1]} == {row.texts for row in validation}
     assert {place // 100 for place in (rows.index(row) for row in validation) if place < 800} == set(range(8))
+
+
+def test_each_label_of_several_is_in_the_training_data():
+    """Labels of one row each would else be in the validation alone in about every fifth draw."""
+    names = [f"rare {number}" for number in range(20)]
+    rows = [LabelledText((f"text {place}",), ["common"], f"a:{place}") for place in range(80)]
+    rows += [LabelledText((f"own {name}",), [name, "common"], "b:1") for name in names]
+    train, validation = hold_out(rows, 0.2)
+    assert len(validation) == 20 and {label for row in train for label in row.label} == {"common", *names}
+    words = [TaggedWords((f"word {place}", "end"), ("B", "O"), f"c:{place}") for place in range(40)]
+    words += [TaggedWords((name, "end"), (name, "O"), "d:1") for name in names]
+    train, validation = hold_out(words, 0.2)
+    assert len(validation) == 12 and {tag for row in train for tag in row.tags} == {"B", "O", *names}
+    # a number is no label
+    values = [LabelledText((f"text {place}",), float(place), f"a:{place}") for place in range(10)]
+    assert len(hold_out(values, 0.2)[1]) == 2
 
 
 def test_rows_with_one_input_stay_together():

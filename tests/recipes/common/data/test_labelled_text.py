@@ -80,6 +80,13 @@ def test_labels_of_json(tmp_path, field, options, needed):
     assert len(examples) == 1 and bad.report().startswith("skipped 1: no label 1 (")
 
 
+def test_labels_that_the_validation_lacks_are_said(capsys):
+    require_known_labels(["x", "y", "z"], [(["y"], "a:1"), ([], "a:2")])
+    assert "validation: no row has ['x', 'z']" in capsys.readouterr().out
+    require_known_labels(["x", "y"], [(["y"], "a:1"), (["x"], "a:2")])
+    assert not capsys.readouterr().out
+
+
 def test_labels_that_the_training_data_lack_name_their_place():
     require_known_labels(["x", "y"], [(["y", "x"], "a:1"), ([], "a:2")])
     with pytest.raises(DataError, match="a:2: 'z' does not occur in the training data, which have .'x', 'y'."):

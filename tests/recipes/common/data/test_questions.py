@@ -11,7 +11,8 @@ import pytest
 from recipes.answer import by_name
 from recipes.common.data.questions import QUESTIONS, Question, columns_of, read_questions
 from recipes.common.errors import BadLines, DataError
-from recipes.common.evaluation.answer_metrics import answer_scores, best_threshold, normalized, token_f1
+from recipes.common.evaluation.answer_metrics import answer_metrics, best_threshold, normalized, token_f1
+from recipes.common.evaluation.evaluation import results_of
 from recipes.common.training.windowed import count_cut_questions
 from zoo.preprocessing import QuestionAnswererPreprocessor
 
@@ -92,10 +93,10 @@ def test_scores_are_those_of_squad():
     assert token_f1("in Paris", "Paris, France") == 0.5 and token_f1("the", "") == 1 and token_f1("x", "") == 0
     assert token_f1("a b b c", "b b d") == pytest.approx(2 * (2 / 3) * (2 / 3) / (4 / 3))
     right = [["Paris", "the city of Paris"], ["1999"], [], []]
-    scores = answer_scores(["The Paris.", "May 1999", "", "x"], right)
+    scores = results_of(answer_metrics(["The Paris.", "May 1999", "", "x"], right))
     assert scores["exact_match"] == 50 and scores["f1"] == pytest.approx((1 + 2 / 3 + 1 + 0) * 25, abs=0.01)
     assert scores["exact_match_with_answer"] == 50 and scores["f1_without_answer"] == 50
-    assert set(answer_scores(["x"], [["x"]])) == {"exact_match", "f1"}
+    assert set(answer_metrics(["x"], [["x"]])) == {"exact_match", "f1"}
 
 
 def mlqa_f1(predicted, right, articles):
@@ -126,7 +127,7 @@ def mlqa_f1(predicted, right, articles):
 def test_answers_in_other_languages_are_scored_as_mlqa_does(language, predicted, right, articles):
     f1 = token_f1(predicted, right, language)
     assert f1 == pytest.approx(mlqa_f1(predicted, right, articles)) and f1 > 0
-    assert answer_scores([predicted], [[right]], language)["f1"] == pytest.approx(100 * f1, abs=0.01)
+    assert answer_metrics([predicted], [[right]], language)["f1"].value == pytest.approx(100 * f1, abs=0.01)
 
 
 def test_answers_in_scripts_without_spaces():

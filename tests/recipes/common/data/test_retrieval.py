@@ -8,7 +8,8 @@ from sklearn.metrics import label_ranking_average_precision_score, ndcg_score
 
 from recipes.common.data.retrieval import Retrieval, open_beir, read_beir, retrieval_of_groups, retrieval_of_labels
 from recipes.common.errors import BadLines, ConfigError, DataError
-from recipes.common.evaluation.search import curves_of, order, retrieval_scores, search, tfidf, tfidf_search
+from recipes.common.evaluation.evaluation import results_of
+from recipes.common.evaluation.search import curves_of, order, retrieval_metrics, search, tfidf, tfidf_search
 from recipes.embed import EvaluationConfig
 
 
@@ -93,7 +94,7 @@ def test_search_and_scores_are_those_of_scikit_learn():
     found, scores = search(retrieval, queries, documents), queries @ documents.T
     assert found["q7"] == [f"d{j}" for j in np.argsort(-scores[7])]
     assert search(retrieval, queries, documents, 3)["q7"] == found["q7"][:3]
-    measured = retrieval_scores(found, relevant, (1, 10))
+    measured = results_of(retrieval_metrics(found, relevant, (1, 10)))
     assert measured["ndcg@10"] == pytest.approx(ndcg_score(grades, scores, k=10), abs=1e-4)
     best = np.array([[grades[i, int(d[1:])] > 0 for d in found[f"q{i}"]] for i in range(300)])
     first = best.argmax(1) + 1
@@ -107,7 +108,7 @@ def test_search_and_scores_are_those_of_scikit_learn():
     everything = {name: ids[:10] for name, ids in found.items() if next(iter(one[name])) in ids[:10]}
     kept = [int(name[1:]) for name in everything]
     expected = label_ranking_average_precision_score(single[kept], scores[kept])
-    measured = retrieval_scores(everything, {name: one[name] for name in everything})
+    measured = results_of(retrieval_metrics(everything, {name: one[name] for name in everything}))
     assert measured["mrr@10"] == pytest.approx(expected, abs=1e-4)
 
 

@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from recipes.common.data.spanned_text import SPANNED, read_spanned, span_errors, span_scores, with_tags
+from recipes.common.data.spanned_text import SPANNED, read_spanned, span_errors, with_tags
 from recipes.common.errors import BadLines, ConfigError, DataError
 from recipes.common.evaluation.error_lists import label_errors
+from recipes.common.evaluation.evaluation import results_of
+from recipes.common.evaluation.label_metrics import span_metrics
 from recipes.common.training.class_weights import class_weights
 from zoo.preprocessing import Entity
 from zoo.preprocessing.labels import Labels
@@ -50,9 +52,9 @@ def test_scores_and_errors_of_spans():
         [Entity("PER", "Ada", 0, 3, (0, 1), 0.7), Entity("LOC", "London", 17, 23, (4, 5), 0.9)],
         [Entity("LOC", "x", 0, 1, (0, 1), 0.8)],
     ]
-    scores = span_scores(truth, given)
+    scores, by_label = map(results_of, span_metrics(truth, given))
     assert scores["span_precision"] == round(1 / 3, 4) and scores["span_recall"] == 0.5 and scores["span_f1"] == 0.4
-    assert scores["span_f1_by_label"] == {"LOC": round(2 / 3, 4), "PER": 0.0}
+    assert by_label == {"LOC": round(2 / 3, 4), "PER": 0.0}
     (row, _), text = SPANNED["date_spans"]().validation[:2], TEXT
     rows = [row._replace(text=text, spans=truth[0]), row._replace(text="x", spans=[])]
     values = [np.array([[0.7, 0.3], [0.4, 0.6], [1, 0], [1, 0], [0.1, 0.9]]), np.array([[0.8, 0.2]])]

@@ -1,12 +1,16 @@
 """Tables of runs: intervals that end where the values of a metric do."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import zoo
+from recipes.common.evaluation import comparison
 from recipes.common.evaluation.comparison import compare, range_of
+from recipes.common.varied_runs import Run, read_choices
 
 
 def rows_of(metric, baseline, other):
@@ -70,3 +74,20 @@ def test_scores_of_answers_are_in_percent_however_low():
         assert range_of(f"{name}_without_answer", metric_names) == (0, 100)
         assert range_of(f"baseline.{name}", [f"baseline.{each}" for each in metric_names]) == (0, 100)
     assert range_of("exact_match", ["accuracy", "micro_f1"]) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("every", "units"), [([None, None], "epoch"), ([5, 5], "round"), ([None, 5], "epoch or round")]
+)
+def test_curves_are_drawn_by_what_their_points_are(tmp_path, monkeypatch, every, units):
+    choices, runs = read_choices(["training.learning_rate=1,2"]), []
+    for choice, batches in zip(choices, every, strict=True):
+        training = SimpleNamespace(evaluate_every=batches)
+        run = Run("recipes.classify", SimpleNamespace(training=training, run_folder=str(tmp_path)), choice, 0, tmp_path)
+        runs.append(run)
+    (tmp_path / "metrics.csv").write_text("epoch,val_loss\n0,2\n1,1\n")
+    drawn = {}
+    monkeypatch.setattr(comparison, "plot_intervals", lambda *arguments: None)
+    monkeypatch.setattr(zoo.inspect, "plot_curves", lambda series, path, **labels: drawn.update(labels))
+    comparison.draw(choices, runs, [], tmp_path)
+    assert drawn["x_label"] == units

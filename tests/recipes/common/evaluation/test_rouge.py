@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from recipes.common.evaluation.rouge import NAMES, rouge, rouge_of_each
+from recipes.common.evaluation.rouge import NAMES, rouge_metrics, rouge_signature
 
 
 def f1(hypothesis, reference, kind):
@@ -43,10 +43,10 @@ PAIRS = [
 
 @pytest.mark.parametrize(("hypothesis", "reference", "words", "right"), PAIRS)
 def test_rouge_is_the_formula_on_unicode_words(hypothesis, reference, words, right):
-    found = rouge_of_each([hypothesis], [[reference]])
+    found = rouge_metrics([hypothesis], [[reference]])
     for name in NAMES:
-        assert found[name] == pytest.approx([f1(words.split(), right.split(), name)]), name
-    assert found["rouge1"][0] > 0
+        assert found[name].value == pytest.approx(f1(words.split(), right.split(), name)), name
+    assert found["rouge1"].value > 0
 
 
 def test_english_is_what_the_package_says():
@@ -55,17 +55,17 @@ def test_english_is_what_the_package_says():
     texts = [" ".join(generator.choice(vocabulary, size=9)) for _ in range(40)]
     for language, stems in (("en", True), ("en-GB", True), (None, False), ("de", False)):
         scorer = RougeScorer(NAMES, use_stemmer=stems)
-        found = rouge_of_each(texts[:20], [[text] for text in texts[20:]], language)
+        found = rouge_metrics(texts[:20], [[text] for text in texts[20:]], language)
         for name in NAMES:
             expected = [
                 100 * scorer.score(right, text)[name].fmeasure for text, right in zip(texts, texts[20:], strict=False)
             ]
-            assert found[name] == pytest.approx(expected), (language, name)
+            each = found[name](np.eye(20))
+            assert each == pytest.approx(expected), (language, name)
 
 
 def test_the_best_reference_counts_and_the_signature_tells_the_words():
-    scores = rouge(["running dogs"], [["a cat", "dog runs"]], "en")
-    assert scores["rouge1"] == 100.0 and "stem:porter" in scores["rouge_signature"]
-    scores = rouge(["running dogs"], [["a cat", "dog runs"]])
-    assert scores["rouge1"] == 0.0
-    assert "tok:unicode|stem:none" in scores["rouge_signature"] and "rouge-score:" in scores["rouge_signature"]
+    texts = ["running dogs"], [["a cat", "dog runs"]]
+    assert rouge_metrics(*texts, "en")["rouge1"].value == 100.0 and "stem:porter" in rouge_signature("en")
+    assert rouge_metrics(*texts)["rouge1"].value == 0.0
+    assert "tok:unicode|stem:none" in rouge_signature() and "rouge-score:" in rouge_signature()

@@ -5,12 +5,10 @@ import pytest
 from scipy import stats
 from sklearn import metrics
 
+from recipes.common.evaluation.evaluation import correlation_of, f1_of, mean_of
 from recipes.common.evaluation.significance import (
-    correlation_of,
-    f1_of,
     holm,
     mean_interval,
-    mean_of,
     paired_bootstrap,
     paired_t_test,
     resample,
@@ -79,7 +77,7 @@ def test_bootstrap_interval_covers_and_a_test_without_difference_is_not_signific
     noise = values + generator.normal(scale=0.5, size=400)
     better = values + 0.2 + generator.normal(scale=0.5, size=400)
     measures = [mean_of(column) for column in (values, noise, better)]
-    scores, resampled = resample(measures, 400, resamples=1000)
+    scores, resampled = resample(measures, resamples=1000)
     assert scores == pytest.approx([values.mean(), noise.mean(), better.mean()])
     # of a mean the bootstrap is Student's interval, all but
     np.testing.assert_allclose(np.percentile(resampled[0], [2.5, 97.5]), mean_interval(values), atol=0.01)
@@ -91,6 +89,6 @@ def test_bootstrap_interval_covers_and_a_test_without_difference_is_not_signific
     assert tested[0].p == pytest.approx(expected[0], abs=0.04) and tested[0].p > 0.05
     assert tested[1].p < 0.01 and tested[1].interval[0] > 0.1
     # the same resamples for all, so a model is not different from itself
-    again = resample(measures[:1], 400, resamples=1000)[1]
+    again = resample(measures[:1], resamples=1000)[1]
     np.testing.assert_array_equal(again[0], resampled[0])
     assert paired_bootstrap(1.0, 1.0, again[0], again[0]).p == 1.0
