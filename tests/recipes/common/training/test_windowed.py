@@ -8,7 +8,7 @@ import pytest
 from recipes import tag
 from recipes.common.batching import ExampleBatches
 from recipes.common.data.tagged_words import TaggedWords
-from recipes.common.final_steps import FinalSteps
+from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.training.encoder_recipe import print_cut
 from recipes.common.training.windowed import count_cut, seen_words
 from zoo.preprocessing import TextClassifierPreprocessor, TokenClassifierPreprocessor
@@ -54,9 +54,6 @@ def test_errors_at_words_that_are_not_seen_are_not_sure(monkeypatch):
     monkeypatch.setattr(tag, "write_errors", lambda run, columns, rows: listed.extend(rows))
     rows = [TaggedWords(["a", "b"], ["B-N", "B-N"], "x:1"), TaggedWords(["c"], ["B-N"], "x:4")]
     values = [np.array([[0.4, 0.6], [0.0, 1.0]]), np.array([[0.9, 0.1]])]
-    task = SimpleNamespace(labels=LABELS)
-    run = SimpleNamespace(final_steps=FinalSteps("runs/tag"))
-    scores = tag.word_results(run, task, rows, values, [["O", "O"], ["B-N"]], np.array([True, False, True]))
-    run.final_steps.run()
-    assert scores["accuracy"] == pytest.approx(1 / 3, abs=1e-4)
+    evaluation = Evaluation([], [["O", "O"], ["B-N"]], predictions=values)
+    tag.list_errors(None, SimpleNamespace(labels=LABELS), rows, evaluation, np.array([True, False, True]))
     assert [row[0] for row in listed] == [0.6, 0.0]
