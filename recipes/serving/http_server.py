@@ -52,7 +52,7 @@ class HttpServer(uvicorn.Server):
         self._on_end = on_end
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Begins to end. SIGTERM asks for just that: to have done it is a success, which uvicorn reports as a signal."""
+        """Begins to end. SIGTERM asks for just that, so the program has succeeded; uvicorn would end by the signal."""
         if sig == signal.SIGTERM:
             self.should_exit = True
         else:

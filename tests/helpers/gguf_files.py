@@ -57,16 +57,17 @@ def add_wordpiece(writer, tokens):
             writer.add_uint32(f"tokenizer.ggml.{name}_token_id", tokens.index(token))
 
 
-def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, **others):
+def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, tokenizer=None, **others):
     """Writes the model of a folder.
 
     Args:
         folder: A folder with `config.json` and `model.safetensors`.
         path: The file.
         architecture: llama.cpp's name of the architecture.
-        keys: Further metadata by key, without the architecture.
+        keys: Further metadata by key, without the architecture; those of the file and the tokenizer in full.
         kind: Type of matrices, a `gguf.GGMLQuantizationType`; None for float32.
         split: Largest number of tensors in a part; 0 for one file.
+        tokenizer: Arguments of `add_tokenizer`.
         others: Further tensors.
     """
     config = json.loads((folder / "config.json").read_text())
@@ -77,10 +78,10 @@ def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, **othe
     if architecture in ("bert", "nomic-bert"):
         add_wordpiece(writer, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *TOKENS[:43]])
     else:
-        add_tokenizer(writer)
+        add_tokenizer(writer, **(tokenizer or {}))
     for key, value in (keys or {}).items():
-        add = {str: writer.add_string, int: writer.add_uint32, float: writer.add_float32, bool: writer.add_bool}
-        add[type(value)](f"{architecture}.{key}", value)
+        add = {str: writer.add_string, int: writer.add_int32, float: writer.add_float32, bool: writer.add_bool}
+        add[type(value)](key if key.startswith(("general.", "tokenizer.")) else f"{architecture}.{key}", value)
     for name, tensor in {**tensors, **others}.items():
         fits = kind is not None and tensor.ndim > 1 and tensor.shape[-1] % gguf.GGML_QUANT_SIZES[kind][0] == 0
         if fits:

@@ -12,10 +12,12 @@ from typing import Any
 from zoo.gguf.architectures import architecture_of
 from zoo.gguf.config import config_of, pooling_files
 from zoo.gguf.fields import Fields
+from zoo.gguf.generation import generation_of
 from zoo.gguf.header import is_gguf, read_gguf
 from zoo.gguf.tensors import WEIGHTS
 from zoo.gguf.tokenizer import tokenizer_files
 from zoo.huggingface.directory import load_backbone
+from zoo.huggingface.generation import GENERATION_FILE
 from zoo.huggingface.tasks import load_task
 from zoo.storage import Reader, register_reader
 from zoo.storage.checkpoint import CONFIG_FILE
@@ -59,6 +61,8 @@ def _as_directory(source: Path, has_model: bool = True, has_tokenizer: bool = Tr
     contents: dict[str, Any] = {}
     if has_model:
         contents |= {CONFIG_FILE: config_of(header), **pooling_files(header)}
+        if generation := generation_of(header):
+            contents[GENERATION_FILE] = generation
     if has_tokenizer:
         contents |= tokenizer_files(header)
     with tempfile.TemporaryDirectory() as folder:

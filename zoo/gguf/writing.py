@@ -15,14 +15,17 @@ import zoo.gguf.tokenizer as tokenizers
 from zoo.config import TransformerConfig
 from zoo.gguf.architectures import WRITTEN_AS, Architecture
 from zoo.gguf.config import config_of, llama3_factors
+from zoo.gguf.generation import metadata_of
 from zoo.gguf.header import read_gguf
 from zoo.gguf.tensors import heads_of, hub_names, neighbours_from_halves, swapped_groups
 from zoo.gguf.types import library
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, get_family
+from zoo.huggingface.generation import GENERATION_FILE
 from zoo.huggingface.writing import differences
 from zoo.storage import atomic_write, open_checkpoint, quote
 from zoo.storage.checkpoint import read_config_file
+from zoo.storage.user_warnings import warn_user
 from zoo.tokenizers.huggingface.writing import MODEL_FILE
 from zoo.tokenizers.sentencepiece_check import parse_model
 
@@ -104,6 +107,7 @@ def _write_folder(folder: Path, path: Path, kind: str, name: str) -> None:
     for key, value in _fields(values, architecture):
         getattr(writer, _ADD[type(value)])(f"{written_as}.{key}", value)
     _add_tokenizer(writer, folder)
+    _add_generation(writer, folder)
     for stored, tensor in _tensors(folder, written_as, architecture, family, config):
         _add_tensor(writer, stored, tensor, kind)
     for stored, factors in _position_factors(values, config):
@@ -193,6 +197,18 @@ def _add_sentencepiece(writer: Any, model: Any) -> list[str]:
     if normalizer.precompiled_charsmap:
         writer.add_precompiled_charsmap(normalizer.precompiled_charsmap)
     return tokens
+
+
+def _add_generation(writer: Any, folder: Path) -> None:
+    """Adds how the model writes texts; what the metadata have no key for is named in a warning."""
+    settings = json.loads((folder / GENERATION_FILE).read_text("utf-8"))
+    end = writer.kv_data[0].get("tokenizer.ggml.eos_token_id")
+    metadata, lost = metadata_of(settings, None if end is None else end.value)
+    for key, value in metadata.items():
+        add = "add_int32" if type(value) is int and key.startswith("general.") else _ADD[type(value)]
+        getattr(writer, add)(key, value)
+    if lost:
+        warn_user(f"generation: a GGUF file has no keys for {', '.join(lost)}: other programs will not do it.")
 
 
 def _tensors(

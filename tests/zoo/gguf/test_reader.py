@@ -7,7 +7,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
-from gguf_files import stretched, write_gguf
+from gguf_files import TOKENS, stretched, write_gguf
 from keras import ops
 
 import zoo
@@ -172,3 +172,49 @@ def test_another_architecture_is_refused(written):
     path.write_bytes(path.read_bytes().replace(b"\x05\0\0\0\0\0\0\0llama", b"\x05\0\0\0\0\0\0\0xlama", 1))
     with pytest.raises(ValueError, match=r"llama.gguf: general.architecture must be one of .*, got 'xlama'"):
         zoo.Backbone.from_preset(str(path))
+
+
+SAMPLING = {
+    "general.sampling.temp": 0.6,
+    "general.sampling.top_k": 20,
+    "general.sampling.top_p": 0.95,
+    "general.sampling.penalty_repeat": 1.25,
+    "general.sampling.penalty_last_n": -1,
+    "tokenizer.ggml.eot_token_id": 5,
+}
+
+
+def written_with(written, keys):
+    source, path = written("llama")
+    merged = {"tokens": [*TOKENS[:46], TOKENS[0] + TOKENS[1], "<end>"], "merges": [f"{TOKENS[0]} {TOKENS[1]}"]}
+    write_gguf(source, path, "llama", keys, tokenizer=merged)
+    return path
+
+
+def test_settings_of_generation(written, recwarn):
+    model = zoo.CausalLM.from_preset(str(written_with(written, SAMPLING)))
+    assert model.generation == {
+        "end_ids": [47, 5],
+        "sampler": {"name": "sample", "top_k": 20, "temperature": 0.6, "top_p": 0.95},
+        "processors": [{"name": "repetition_penalty", "penalty": 1.25}],
+    }
+    assert not [each for each in recwarn if "generate()" in str(each.message)]
+
+
+def test_settings_that_draw_nothing(written):
+    path = written_with(written, {"general.sampling.temp": 0.0, "general.sampling.top_k": 40})
+    assert "sampler" not in (zoo.CausalLM.from_preset(str(path)).generation or {})
+
+
+def test_settings_without_a_counterpart_are_named(written):
+    """llama.cpp looks back at 64 tokens, and can draw in ways that nothing here stands for."""
+    keys = {"penalty_repeat": 1.5, "penalty_last_n": 64, "mirostat": 2, "mirostat_tau": 5.0, "xtc_probability": 0.0}
+    path = written_with(written, {f"general.sampling.{name}": value for name, value in keys.items()})
+    with pytest.warns(UserWarning, match=r"general\.sampling\.mirostat=2, general\.sampling\.penalty_last_n=64"):
+        zoo.CausalLM.from_preset(str(path))
+
+
+def test_a_setting_of_another_type(written):
+    path = written_with(written, {"general.sampling.top_k": "many"})
+    with pytest.raises(ValueError, match=r"general\.sampling\.top_k .*'many'"):
+        zoo.CausalLM.from_preset(str(path))

@@ -4,6 +4,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 from gguf_files import converted
@@ -174,3 +175,27 @@ def test_other_tokenizers_are_refused(tmp_path):
         zoo.gguf.write_gguf(model, tmp_path / "a.gguf")
     with pytest.raises(ValueError, match="holds a CausalLM, this is a TextEmbedder"):
         zoo.gguf.write_gguf(zoo.TextEmbedder(zoo.Backbone.from_config(read_config(REFERENCE / "bert_base"))), tmp_path)
+
+
+def test_settings_of_generation(tmp_path):
+    model = model_of("llama_biases")
+    sampler = {"name": "sample", "temperature": 0.5, "top_k": 7, "top_p": 0.75, "min_p": 0.125}
+    penalty = {"name": "repetition_penalty", "penalty": 1.5}
+    generation = {"sampler": sampler, "processors": [penalty], "end_ids": [model.tokenizer.end_id, 9]}
+    model = zoo.CausalLM(model.backbone, model.tokenizer, generation=generation)
+    zoo.gguf.write_gguf(model, tmp_path / "model.gguf")
+    fields = gguf.GGUFReader(tmp_path / "model.gguf").fields
+    found = {key.rpartition(".")[2]: field.contents() for key, field in fields.items() if "sampling" in key}
+    assert found == {
+        **{"temp": 0.5, "top_k": 7, "top_p": 0.75, "min_p": 0.125, "penalty_repeat": 1.5, "penalty_last_n": -1}
+    }
+    assert fields["tokenizer.ggml.eot_token_id"].contents() == 9
+    assert zoo.CausalLM.from_preset(str(tmp_path / "model.gguf")).generation == model.generation
+
+
+def test_settings_without_a_key(tmp_path):
+    model = model_of("llama_biases")
+    generation = {"sampler": {"name": "beam", "num_beams": 3, "length_offset": 0}, "max_new_tokens": 12}
+    model = zoo.CausalLM(model.backbone, model.tokenizer, generation=generation)
+    with pytest.warns(UserWarning, match="no keys for .*max_new_tokens=12, num_beams=3"):
+        zoo.gguf.write_gguf(model, tmp_path / "model.gguf")
