@@ -153,7 +153,7 @@ MUTANTS = [
         "zoo/generation/test_score.py",
     ),
     Mutant(
-        "zoo/generation/row_sampling.py",
+        "zoo/generation/filters.py",
         "ops.logical_and(tied, places <= room)",
         "tied",
         "zoo/generation/test_rows.py",

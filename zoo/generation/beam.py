@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from keras import ops
 
 from zoo.generation.checks import require_count, require_number
-from zoo.generation.loop import Loop, end_lengths, kept_behind, repeat_rows, take_rows
+from zoo.generation.loop import Loop, end_lengths, repeat_rows, take_rows
 from zoo.generation.samplers import Sampler, register_sampler
 
 
@@ -241,9 +241,9 @@ class BeamSearch(Loop):
 
     def result(self, carry: dict[str, Any]) -> dict[str, Any]:
         results = dict(carry["moving"]["results"])
-        results["running_log_probabilities"] = kept_behind(
-            results["running_log_probabilities"], results["lengths"], results["log_probabilities"]
-        )
+        running, last = results["running_log_probabilities"], ops.expand_dims(results["log_probabilities"], -1)
+        is_text = ops.arange(ops.shape(running)[-1], dtype="int32") < ops.expand_dims(results["lengths"], -1)
+        results["running_log_probabilities"] = ops.where(is_text, running, last)
         count = self.settings.sampler.num_results
         results = {name: tensor if count is None else tensor[:, :count] for name, tensor in results.items()}
         best = {name: tensor[:, 0] for name, tensor in results.items() if name != "scores"}

@@ -68,6 +68,11 @@ def require_number(
         raise ValueError(f"{name} must be a number{allowed}{hint}, got {value!r}.")
 
 
+def is_of_rows(value: Any) -> bool:
+    """Whether `value` is a tensor `(rows, ...)` of two axes: a setting of each row in the place of one for all."""
+    return ops.is_tensor(value) and len(value.shape) == 2
+
+
 def require_own_equality(name: str, value: Any) -> None:
     """Checks that two values of a user's class are equal only if they do the same: equal ones share their programs.
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from zoo.generation.checks import LARGEST, require_count, require_number
+from zoo.generation.checks import LARGEST, is_of_rows, require_count, require_number
 from zoo.generation.processors import Context, LogitProcessor, forbid, register_processor
 
 # Halvings of an interval of about 15 nats: the cut is found to about 1e-7, the spacing of float32 numbers near 1.
@@ -31,7 +31,8 @@ class Temperature(LogitProcessor):
     """Divides the logits by a temperature.
 
     Args:
-        temperature: The divisor, above 0. Below 1 the distribution gets sharper, above 1 flatter.
+        temperature: The divisor, above 0. Below 1 the distribution gets sharper, above 1 flatter. Or a float32 tensor
+            `(rows, 1)`, of which 0 changes nothing; the largest logit of a row must then be 0.
 
     Raises:
         ValueError: If the temperature is not a number above 0.
@@ -41,14 +42,19 @@ class Temperature(LogitProcessor):
     unbounded = False
 
     def __post_init__(self) -> None:
-        require_number("temperature", self.temperature, above=0, hint=" (for the most probable token use Greedy())")
+        if not is_of_rows(self.temperature):
+            hint = " (for the most probable token use Greedy())"
+            require_number("temperature", self.temperature, above=0, hint=hint)
 
     def __call__(self, logits: Any, context: Context | None = None) -> Any:
-        if self.temperature == 1:
-            return logits
         # one product, which all compilers round alike, with a number that float32 has: no infinity, and no 0 either,
         # which makes nonsense of -inf
         limits = np.finfo("float32")
+        if is_of_rows(self.temperature):
+            divisor = ops.where(self.temperature > 0.0, self.temperature, 1.0)
+            return logits * ops.minimum(1.0 / divisor, float(limits.max))
+        if self.temperature == 1:
+            return logits
         factor = min(max(1.0 / float(self.temperature), float(limits.tiny)), float(limits.max))
         if factor > LARGEST:
             # the best token stays at 0, all others fall to -inf
@@ -74,6 +80,7 @@ class TopK(LogitProcessor):
 
     Args:
         top_k: Number of tokens, at least 1. Of tokens that tie for the last place, those with the lowest ids are kept.
+            Or an int32 tensor `(rows, 1)`, of which 0 keeps all.
 
     Raises:
         ValueError: If the number is not an integer of at least 1.
@@ -86,9 +93,12 @@ class TopK(LogitProcessor):
     unbounded = False
 
     def __post_init__(self) -> None:
-        require_count("top_k", self.top_k)
+        if not is_of_rows(self.top_k):
+            require_count("top_k", self.top_k)
 
     def __call__(self, logits: Any, context: Context | None = None) -> Any:
+        if is_of_rows(self.top_k):
+            return ops.cond(ops.any(self.top_k > 0), lambda: _most_probable(logits, self.top_k), lambda: logits)
         if self.top_k >= logits.shape[-1]:
             return logits
         values, token_ids = ops.top_k(logits, self.top_k)
@@ -97,6 +107,31 @@ class TopK(LogitProcessor):
         last = ops.max(ops.where(values == lowest, ops.cast(token_ids, "int32"), -1), axis=-1, keepdims=True)
         tied = ops.logical_and(logits == lowest, ops.arange(logits.shape[-1], dtype="int32") <= last)
         return keep(logits, ops.logical_or(logits > lowest, tied))
+
+
+def _most_probable(logits: Any, count: Any) -> Any:
+    """Keeps the `count` `(rows, 1)` largest logits of each row, of equal ones those with the lowest ids; 0 keeps all.
+
+    The smallest that stays is found exactly, by bisection of the integers whose order is that of the numbers.
+    """
+    bits = ops.view(logits, "int32")
+    keys = ops.where(bits >= 0, bits, ops.bitwise_xor(bits, 0x7FFFFFFF))
+    count = ops.where(count > 0, count, logits.shape[-1]) + ops.zeros_like(keys[:, :1])
+    low = ops.zeros_like(count) - 2**31
+    high = ops.zeros_like(count) + (2**31 - 1)
+
+    def halve(_: Any, interval: tuple[Any, Any]) -> tuple[Any, Any]:
+        low, high = interval
+        # the mean, rounded up, of integers whose sum need not fit into 32 bits
+        middle = ops.bitwise_or(low, high) - ops.right_shift(ops.bitwise_xor(low, high), 1)
+        enough = ops.sum(ops.cast(keys >= middle, "int32"), axis=-1, keepdims=True) >= count
+        return ops.where(enough, middle, low), ops.where(enough, high, middle - 1)
+
+    smallest, _ = ops.fori_loop(0, 32, halve, (low, high))
+    above, tied = keys > smallest, keys == smallest
+    places = ops.cumsum(ops.cast(tied, "int32"), axis=-1)
+    room = count - ops.sum(ops.cast(above, "int32"), axis=-1, keepdims=True)
+    return forbid(logits, ops.logical_not(ops.logical_or(above, ops.logical_and(tied, places <= room))))
 
 
 def nucleus(weights: Any, top_p: Any) -> Any:
@@ -140,7 +175,7 @@ class TopP(LogitProcessor):
 
     Args:
         top_p: The probability, above 0 and at most 1; 1 keeps all tokens. All tokens that tie for the last place are
-            kept.
+            kept. Or a float32 tensor `(rows, 1)`.
 
     Raises:
         ValueError: If `top_p` is not a number above 0 and at most 1.
@@ -153,12 +188,16 @@ class TopP(LogitProcessor):
     unbounded = False
 
     def __post_init__(self) -> None:
-        require_number("top_p", self.top_p, above=0, most=1)
+        if not is_of_rows(self.top_p):
+            require_number("top_p", self.top_p, above=0, most=1)
 
     def __call__(self, logits: Any, context: Context | None = None) -> Any:
-        if self.top_p == 1:
-            return logits
-        return keep(logits, nucleus(ops.exp(logits - ops.max(logits, axis=-1, keepdims=True)), self.top_p))
+        def cut() -> Any:
+            return keep(logits, nucleus(ops.exp(logits - ops.max(logits, axis=-1, keepdims=True)), self.top_p))
+
+        if is_of_rows(self.top_p):
+            return ops.cond(ops.any(self.top_p < 1.0), cut, lambda: logits)
+        return logits if self.top_p == 1 else cut()
 
 
 @register_processor("min_p")
@@ -167,7 +206,7 @@ class MinP(LogitProcessor):
     """Keeps the tokens whose probability is at least `min_p` times the largest one.
 
     Args:
-        min_p: The factor, from 0 to 1; 0 keeps all tokens.
+        min_p: The factor, from 0 to 1; 0 keeps all tokens. Or a float32 tensor `(rows, 1)`.
 
     Raises:
         ValueError: If it is not a number from 0 to 1.
@@ -180,13 +219,16 @@ class MinP(LogitProcessor):
     unbounded = False
 
     def __post_init__(self) -> None:
-        require_number("min_p", self.min_p, least=0, most=1)
+        if not is_of_rows(self.min_p):
+            require_number("min_p", self.min_p, least=0, most=1)
 
     def __call__(self, logits: Any, context: Context | None = None) -> Any:
-        if self.min_p == 0:
+        by_row = is_of_rows(self.min_p)
+        if not by_row and self.min_p == 0:
             return logits
         # a comparison of logits: exponentials would be rounded
-        return keep(logits, logits >= ops.max(logits, axis=-1, keepdims=True) + math.log(self.min_p))
+        least = ops.log(self.min_p) if by_row else math.log(self.min_p)
+        return keep(logits, logits >= ops.max(logits, axis=-1, keepdims=True) + least)
 
 
 @register_processor("typical_p")

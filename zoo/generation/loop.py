@@ -40,8 +40,16 @@ class Loop:
         streams: Any,
         prompt: Any,
         prompt_hidden: Any = None,
+        first_place: Any = 0,
     ) -> dict[str, Any]:
-        """Returns what the loop starts from; arguments as for `zoo.generation.decode`, all given."""
+        """Returns what the loop starts from.
+
+        Args:
+            first_index: Also one per row, `(batch,)`.
+            seed: Also one per row, `(batch,)`.
+            first_place: Number of random numbers that each row has used before, `(batch,)`, or 0.
+            **others: As for `zoo.generation.decode`, all given.
+        """
         sampler, most = self.settings.sampler, self.settings.max_new_tokens
         inputs = {
             "state": state,
@@ -54,7 +62,7 @@ class Loop:
         if sampler.needs_hidden:
             inputs["prompt_hidden"] = prompt_hidden
         if sampler.needs_numbers:
-            inputs["numbers"] = uniforms(seed, streams, most)
+            inputs["numbers"] = uniforms(seed, streams, most, first=first_place)
         return inputs
 
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -89,6 +97,11 @@ class Loop:
         moving = ops.while_loop(unfinished, lambda moving: (self.advance_once(fixed, moving),), (moving,))[0]
         return {"fixed": fixed, "moving": moving}
 
+    def index(self, fixed: dict[str, Any], moving: dict[str, Any]) -> Any:
+        """Returns the position of the next tokens to feed: of all rows, or of each; those that are done rest."""
+        first = fixed["first_index"]
+        return first + (moving["lengths"] if len(first.shape) else moving["position"])
+
     def process(self, logits: Any, fixed: dict[str, Any], generated: Any, position: Any) -> Any:
         """Returns logits `(rows, vocabulary)` after the processors.
 
@@ -122,10 +135,8 @@ class TokenByToken(Loop):
         }
 
     def advance_once(self, fixed: dict[str, Any], moving: dict[str, Any]) -> dict[str, Any]:
-        position = moving["position"]
-        logits, state = self.step(
-            moving["tokens"], fixed["first_index"] + position, moving["state"], fixed["constants"]
-        )
+        index = self.index(fixed, moving)
+        logits, state = self.step(moving["tokens"], index, moving["state"], fixed["constants"])
         logits = ops.cast(logits, "float32")
         chosen = self.choose(logits, fixed, moving)
         return {**add_tokens(moving, chosen, logits, fixed["length_limit"], self.settings), "state": state}
@@ -145,13 +156,13 @@ class TokenByToken(Loop):
 def empty_texts(first_tokens: Any, length: Any, pad_id: int) -> dict[str, Any]:
     """Returns the moving values of texts without a token.
 
-    Their output is `(length, batch)`, and so are the log-probabilities of their first tokens, "running".
+    Their output is `(length, batch)`, and so are the log-probabilities of its tokens, "gained".
     """
     nothing = ops.zeros_like(first_tokens)
     return {
         "position": ops.convert_to_tensor(0, dtype="int32"),
         "output": ops.full((length, ops.shape(first_tokens)[0]), pad_id, dtype="int32"),
-        "running": ops.zeros((length, ops.shape(first_tokens)[0]), dtype="float32"),
+        "gained": ops.zeros((length, ops.shape(first_tokens)[0]), dtype="float32"),
         "lengths": nothing,
         "end_lengths": nothing,
         "finished": ops.cast(nothing, "bool"),
@@ -170,12 +181,11 @@ def add_tokens(moving: dict[str, Any], chosen: Any, logits: Any, length_limit: A
         settings: The settings of the loop.
     """
     position, alive = moving["position"], ops.logical_not(moving["done"])
-    gained = token_log_probabilities(logits, chosen)
+    gained = ops.where(alive, token_log_probabilities(logits, chosen), 0.0)
     ends = end_lengths(chosen, ops.transpose(moving["output"]), position, settings.end_ids, settings.stop_sequences)
     ends = ops.where(alive, ends, 0)
     chosen = ops.where(alive, chosen, settings.pad_id)
     finished = ops.logical_or(moving["finished"], ends > 0)
-    log_probabilities = moving["log_probabilities"] + ops.where(alive, gained, 0.0)
     return {
         **moving,
         "position": position + 1,
@@ -184,8 +194,8 @@ def add_tokens(moving: dict[str, Any], chosen: Any, logits: Any, length_limit: A
         "lengths": moving["lengths"] + ops.cast(alive, "int32"),
         "end_lengths": moving["end_lengths"] + ends,
         "finished": finished,
-        "log_probabilities": log_probabilities,
-        "running": update_slice(moving["running"], (position, 0), ops.expand_dims(log_probabilities, 0)),
+        "log_probabilities": moving["log_probabilities"] + gained,
+        "gained": update_slice(moving["gained"], (position, 0), ops.expand_dims(gained, 0)),
         "done": ops.logical_or(moving["done"], ops.logical_or(ends > 0, position + 1 >= length_limit)),
     }
 
@@ -195,43 +205,34 @@ def texts_of(moving: dict[str, Any]) -> dict[str, Any]:
     names = ("lengths", "end_lengths", "finished", "log_probabilities")
     return {
         "token_ids": ops.transpose(moving["output"]),
-        "running_log_probabilities": kept_behind(
-            ops.transpose(moving["running"]), moving["lengths"], moving["log_probabilities"]
-        ),
+        "running_log_probabilities": ops.cumsum(ops.transpose(moving["gained"]), axis=1),
         **{name: moving[name] for name in names},
     }
 
 
-def kept_behind(running: Any, lengths: Any, last: Any) -> Any:
-    """Returns running sums that stay as they are behind the end of each text.
+def is_one_of(token_ids: Any, ids: Any) -> Any:
+    """Returns a bool tensor of the shape of `token_ids`: whether each is among the ids.
 
     Args:
-        running: `(..., length)`.
-        lengths: Numbers of tokens, `(...)`.
-        last: The sums over all tokens, `(...)`.
+        token_ids: Int32 `(...)`.
+        ids: Python integers; or those of each row, int32 `(rows, ids)`, of which negative ones do not count.
     """
-    is_text = ops.arange(ops.shape(running)[-1], dtype="int32") < ops.expand_dims(lengths, -1)
-    return ops.where(is_text, running, ops.expand_dims(last, -1))
-
-
-def is_one_of(token_ids: Any, ids: tuple[int, ...]) -> Any:
-    """Returns a bool tensor of the shape of `token_ids`: whether each is among the Python integers `ids`."""
+    if ops.is_tensor(ids):
+        return ops.any(ops.expand_dims(token_ids, -1) == ids, axis=-1)
     result = ops.zeros_like(token_ids, dtype="bool")
     for token_id in ids:
         result = ops.logical_or(result, token_ids == token_id)
     return result
 
 
-def end_lengths(
-    tokens: Any, texts: Any, count: Any, end_ids: tuple[int, ...], stop_sequences: tuple[tuple[int, ...], ...]
-) -> Any:
+def end_lengths(tokens: Any, texts: Any, count: Any, end_ids: Any, stop_sequences: tuple[tuple[int, ...], ...]) -> Any:
     """Returns how many tokens of the end each text has when a token is added to it.
 
     Args:
         tokens: The added tokens, int32 `(...)`.
         texts: The generated tokens before them, `(..., length)`.
         count: How many of these there are, an int32 scalar.
-        end_ids: Ids of end tokens.
+        end_ids: Ids of end tokens, see `is_one_of`.
         stop_sequences: Tuple of tuples of ids.
 
     Returns:

@@ -68,7 +68,7 @@ def threefry_2x32(key: tuple[Any, Any], counter: tuple[Any, Any]) -> tuple[Any, 
     return first, second
 
 
-def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0) -> Any:
+def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0, first: Any = 0) -> Any:
     """Returns one uniform random number per row and step, each a function of (seed, stream, step, purpose) alone.
 
     A row therefore draws the same numbers whatever else is in the batch, however the batch is padded, on
@@ -76,10 +76,11 @@ def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0) -> Any:
     (seed, stream), its counter is (step, purpose).
 
     Args:
-        seed: Integer in [0, 2**32), or a scalar integer tensor.
+        seed: Integer in [0, 2**32), or an integer tensor: a scalar, or the seed of each row, `(batch,)`.
         streams: Integer tensor `(batch,)`, the stream of each row; equal numbers give equal rows.
         count: Number of steps, an integer or an int32 scalar.
         purpose: Python integer; another one gives other numbers, for a second draw in the same step.
+        first: The first step, for all rows or of each, `(batch,)`.
 
     Returns:
         float32 tensor `(count, batch)`: odd multiples of 2**-24, strictly between 0 and 1.
@@ -92,25 +93,11 @@ def uniforms(seed: Any, streams: Any, count: Any, purpose: int = 0) -> Any:
     >>> uniforms(seed=7, streams=[0, 1], count=3).shape
     (3, 2)
     """
-    steps = ops.expand_dims(ops.arange(count, dtype="int32"), 1)
-    return uniforms_at(as_seed(seed), ops.expand_dims(streams, 0), steps, purpose)
-
-
-def uniforms_at(seeds: Any, streams: Any, steps: Any, purpose: int = 0) -> Any:
-    """Returns the numbers of `uniforms` at certain places, for rows with seeds and steps of their own.
-
-    Args:
-        seeds: Integer or integer tensor with values in [0, 2**32).
-        streams, steps: Integer tensors; all three broadcast against each other.
-        purpose: As for `uniforms`.
-
-    Returns:
-        float32 tensor of the shape that the arguments broadcast to.
-    """
-    seed_words, stream_words, step_words = (_low(_uint32(words)) for words in (seeds, streams, steps))
+    steps = ops.expand_dims(ops.arange(count, dtype="int32"), 1) + first
+    stream_words, step_words = _low(_uint32(ops.expand_dims(streams, 0))), _low(_uint32(steps))
     nothing = ops.zeros_like(stream_words)
-    key, counter = (ops.add(nothing, seed_words), stream_words), (step_words, ops.zeros_like(step_words))
-    words, _ = threefry_2x32(key, (counter[0], counter[1] + _uint32(purpose)))
+    key, counter = (ops.add(nothing, _low(_uint32(as_seed(seed)))), stream_words), ops.zeros_like(step_words)
+    words, _ = threefry_2x32(key, (step_words, counter + _uint32(purpose)))
     # 23 bits and a half: exact in float32, and neither 0 nor 1 can occur.
     numbers = ops.cast(ops.right_shift(words, _uint32(9)), "float32")
     return (2.0 * numbers + 1.0) * 2.0**-24

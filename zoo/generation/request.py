@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from zoo.generation.checks import as_ids, as_sequences, require_count
+from zoo.generation.checks import as_ids, as_sequences, is_of_rows, require_count
 from zoo.generation.processors import get_processors
 from zoo.generation.samplers import Sampler, get_sampler
 from zoo.preprocessing.rows import as_text, as_texts, require_same_length, shorten, string_tensor
@@ -30,7 +30,8 @@ class GenerationOptions:
         sampler: How tokens are chosen, see `get_sampler`.
         processors: Logit processors, see `get_processors`.
         stop_sequences: Ids and sequences of ids that end a text.
-        end_ids: Id or ids of end tokens; `()` for none.
+        end_ids: Id or ids of end tokens; `()` for none. For a loop also those of each row, a tensor
+            `(rows, ids)` filled up with -1.
         pad_id: Id that fills outputs after their end.
         lookahead: Number of proposals per round of a draft; 0 without a draft.
         jit_compile: Whether XLA compiles the loop. None for True on TensorFlow and JAX, False on PyTorch.
@@ -55,7 +56,7 @@ class GenerationOptions:
             "sampler": get_sampler(self.sampler),
             "processors": get_processors(self.processors),
             "stop_sequences": as_sequences("stop_sequences", self.stop_sequences),
-            "end_ids": as_ids("end_ids", self.end_ids),
+            "end_ids": self.end_ids if is_of_rows(self.end_ids) else as_ids("end_ids", self.end_ids),
             "pad_id": as_ids("pad_id", self.pad_id)[0],
             "lookahead": require_count("lookahead", self.lookahead, 0),
         }

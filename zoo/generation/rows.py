@@ -6,10 +6,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.fusion import update_slice
-from zoo.generation.loop import token_log_probabilities
-from zoo.generation.random import uniforms_at
-from zoo.generation.row_sampling import choose_by_row
+from zoo.generation.loop import TokenByToken
+from zoo.generation.request import GenerationOptions
+from zoo.generation.samplers import SampleByRow
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +131,7 @@ class RowDecoder:
             end_ids: Ids that end each row, int32 `(rows, ids)`, filled up with -1.
             seeds: Seed of each row, int64 `(rows,)`, from 0 to 2**32 - 1.
             streams: Stream of random numbers of each row, int32 `(rows,)`; `generate` gives text r the stream r.
-            temperature, top_k, top_p, min_p: See `choose_by_row`, all `(rows,)`.
+            temperature, top_k, top_p, min_p: See `SampleByRow`, all `(rows,)`.
             steps: Most tokens, int32 scalar.
 
         Returns:
@@ -140,60 +139,28 @@ class RowDecoder:
             `(rows,)`, an end token included; `ended`, whether the last token is one, bool `(rows,)`; and the `state`.
             A row that goes on has its last token not fed, and `lengths` more positions in the caches.
         """
-        token_ids, index = ops.cast(token_ids, "int32"), ops.cast(index, "int32")
-        rows = ops.shape(token_ids)[0]
-        ended = ops.zeros_like(token_ids, dtype="bool")
-        zeros = ops.zeros_like(token_ids)
-        carry = {
-            "step": ops.convert_to_tensor(0, dtype="int32"),
-            "tokens": token_ids,
-            "lengths": zeros,
-            "ended": ended,
-            "written": ops.zeros((steps, rows), dtype="int32") - 1,
-            "log_probabilities": ops.zeros((steps, rows), dtype="float32"),
-            "state": self.packed(state),
-        }
-
-        def is_going(carry: dict[str, Any]) -> Any:
-            room = places + carry["lengths"] < limits
-            return ops.logical_and(room, ops.logical_not(carry["ended"]))
-
-        def unfinished(carry: dict[str, Any]) -> Any:
-            return ops.logical_and(carry["step"] < steps, ops.any(is_going(carry)))
-
-        def advance_once(carry: dict[str, Any]) -> tuple[dict[str, Any]]:
-            going, step = is_going(carry), carry["step"]
-            # a row that rests writes where its next token will be, which nothing reads
-            logits, new = self.backbone.decode_step(carry["tokens"], index + carry["lengths"], carry["state"], {})
-            numbers = uniforms_at(seeds, streams, places + carry["lengths"])
-            chosen = choose_by_row(logits, numbers, temperature, top_k, top_p, min_p)
-            gained = token_log_probabilities(logits, chosen)
-            ends = ops.any(ops.expand_dims(chosen, 1) == end_ids, axis=1)
-            values = {
-                "written": ops.where(going, chosen, -1),
-                "log_probabilities": ops.where(going, gained, 0.0),
-            }
-            kept = {
-                name: update_slice(carry[name], (step, 0), ops.expand_dims(value, 0)) for name, value in values.items()
-            }
-            return (
-                {
-                    "step": step + 1,
-                    "tokens": ops.where(going, chosen, carry["tokens"]),
-                    "lengths": carry["lengths"] + ops.cast(going, "int32"),
-                    "ended": ops.logical_or(carry["ended"], ops.logical_and(going, ends)),
-                    **kept,
-                    "state": new,
-                },
-            )
-
-        carry = ops.while_loop(unfinished, advance_once, (carry,))[0]
+        settings = (ops.expand_dims(values, 1) for values in (temperature, top_k, top_p, min_p))
+        options = GenerationOptions(steps, SampleByRow(*settings), end_ids=end_ids, jit_compile=False)
+        loop = TokenByToken(self.backbone.decode_step, options)
+        inputs = loop.inputs(
+            state=self.packed(state),
+            constants={},
+            first_tokens=ops.cast(token_ids, "int32"),
+            first_index=index,
+            length_limit=limits - places,
+            seed=seeds,
+            streams=streams,
+            prompt=ops.zeros((ops.shape(token_ids)[0], 0), dtype="int32"),
+            first_place=places,
+        )
+        texts = loop.advance(loop.start(inputs))["moving"]
+        is_text = ops.arange(steps, dtype="int32") < ops.expand_dims(texts["lengths"], 1)
         return {
-            "token_ids": ops.transpose(carry["written"]),
-            "log_probabilities": ops.transpose(carry["log_probabilities"]),
-            "lengths": carry["lengths"],
-            "ended": carry["ended"],
-            "state": keras.tree.flatten(carry["state"]),
+            "token_ids": ops.where(is_text, ops.transpose(texts["output"]), -1),
+            "log_probabilities": ops.transpose(texts["gained"]),
+            "lengths": texts["lengths"],
+            "ended": texts["finished"],
+            "state": keras.tree.flatten(texts["state"]),
         }
 
     def packed(self, state: Any) -> Any:

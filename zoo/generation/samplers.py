@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 from keras import ops
 
-from zoo.generation.checks import Register, plain_fields, require_own_equality
+from zoo.generation.checks import Register, is_of_rows, plain_fields, require_own_equality
 from zoo.generation.filters import MinP, Temperature, TopK, TopP, TypicalP
 from zoo.generation.loop import TokenByToken
 from zoo.generation.processors import LogitProcessor
@@ -118,6 +118,11 @@ class Sampler:
         # a class that chooses otherwise need not follow the weights that it inherits
         return owner is not Sampler and all(issubclass(owner, _owner(type(self), name)) for name in _STEPS[1:])
 
+    @property
+    def row_settings(self) -> dict[str, float | int] | None:
+        """The settings of a `SampleByRow` that chooses as this sampler does; None where there are none."""
+        return None
+
     def get_config(self) -> dict[str, Any]:
         """Returns the fields as a dictionary of JSON values."""
         return plain_fields(self)
@@ -150,6 +155,11 @@ class Greedy(Sampler):
     def weights(self, logits: Any) -> Any:
         return ops.one_hot(ops.argmax(logits, axis=-1), logits.shape[-1], dtype="float32")
 
+    @property
+    def row_settings(self) -> dict[str, float | int] | None:
+        # a subclass may choose otherwise
+        return {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0} if type(self) is Greedy else None
+
 
 @register_sampler("sample")
 @dataclasses.dataclass(frozen=True)
@@ -176,10 +186,10 @@ class Sample(Sampler):
     Sample(temperature=0.8, top_k=50, top_p=1.0, min_p=0.0, typical_p=1.0)
     """
 
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float = 1.0
-    min_p: float = 0.0
+    temperature: Any = 1.0
+    top_k: Any = None
+    top_p: Any = 1.0
+    min_p: Any = 0.0
     typical_p: float = 1.0
 
     def __post_init__(self) -> None:
@@ -188,9 +198,18 @@ class Sample(Sampler):
         if self.top_k is not None:
             TopK(self.top_k)
 
+    @property
+    def row_settings(self) -> dict[str, float | int] | None:
+        if type(self) is not Sample or self.typical_p != 1:
+            return None
+        names = ("temperature", "top_p", "min_p")
+        return {**{name: float(getattr(self, name)) for name in names}, "top_k": self.top_k or 0}
+
     def weights(self, logits: Any) -> Any:
         # no temperature makes the logits overflow
         logits = logits - ops.max(logits, axis=-1, keepdims=True)
+        if is_of_rows(self.top_k):
+            return _weights(self._filtered(TopK(self.top_k)(logits)))
         if self.top_k is None or self.top_k >= logits.shape[-1]:
             return _weights(self._filtered(logits))
         # the others act on what is left: fewer numbers to look at
@@ -208,6 +227,28 @@ class Sample(Sampler):
         for processor in self._filters():
             logits = processor(logits, None)
         return logits
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SampleByRow(Sample):
+    """`Sample`, or `Greedy` where the temperature is 0, with settings that are tensors `(rows, 1)`: those of each row.
+
+    A single row of settings is for all rows. Tokens whose probabilities are equal up to the rounding of float32 sums
+    can be cut otherwise than by `Sample`, which computes with numbers.
+
+    Args:
+        temperature: float32; 0 for the most probable token, whatever the other settings are.
+        top_k: int32; 0 keeps all tokens.
+        top_p: float32; 1 keeps all tokens.
+        min_p: float32; 0 keeps all tokens.
+    """
+
+    def choose(self, logits: Any, numbers: Any) -> Any:
+        best = Greedy().choose(logits, numbers)
+        draws = self.temperature[:, 0] > 0.0
+        return ops.cond(
+            ops.any(draws), lambda: ops.where(draws, draw(self.weights(logits), numbers), best), lambda: best
+        )
 
 
 def _weights(logits: Any) -> Any:

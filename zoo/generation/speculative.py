@@ -138,7 +138,7 @@ class SpeculativeDecoding(Loop):
         count = ops.min(ops.where(going_on, valid, self.lookahead))
 
         result = dict(moving)
-        columns, running = [], []
+        columns, gains = [], []
         for place in places:
             now = ops.logical_and(alive[place], place < count)
             columns.append(ops.where(now, tokens[:, place], settings.pad_id))
@@ -146,12 +146,12 @@ class SpeculativeDecoding(Loop):
             result["lengths"] = result["lengths"] + ops.cast(now, "int32")
             result["end_lengths"] = result["end_lengths"] + end
             result["finished"] = ops.logical_or(result["finished"], end > 0)
-            result["log_probabilities"] = result["log_probabilities"] + ops.where(now, gained[:, place], 0.0)
-            running.append(result["log_probabilities"])
+            gains.append(ops.where(now, gained[:, place], 0.0))
+            result["log_probabilities"] = result["log_probabilities"] + gains[-1]
         columns = ops.stack(columns, axis=0)
         result["tokens"] = ops.take(columns, count - 1, axis=0)
         result["output"] = update_slice(moving["output"], (position, 0), columns)
-        result["running"] = update_slice(moving["running"], (position, 0), ops.stack(running, axis=0))
+        result["gained"] = update_slice(moving["gained"], (position, 0), ops.stack(gains, axis=0))
         result["position"] = position + count
         ended = ops.logical_or(result["finished"], position + count >= fixed["length_limit"])
         result["done"] = ops.logical_or(moving["done"], ended)
@@ -160,7 +160,7 @@ class SpeculativeDecoding(Loop):
     def result(self, carry: dict[str, Any]) -> dict[str, Any]:
         moving = carry["moving"]
         most = self.settings.max_new_tokens
-        texts = texts_of({**moving, **{name: moving[name][:most] for name in ("output", "running")}})
+        texts = texts_of({**moving, **{name: moving[name][:most] for name in ("output", "gained")}})
         return {**texts, "rounds": moving["rounds"]}
 
 

@@ -6,7 +6,6 @@ from typing import Any
 from zoo.export import Endpoint, Field
 from zoo.generation.chat import AnswerEdges, given_messages, with_end_of_turn
 from zoo.generation.request import split_stops
-from zoo.generation.row_sampling import row_settings
 from zoo.generation.rows import RowDecoder
 from zoo.generation.texts import continuations
 
@@ -70,7 +69,7 @@ def row_endpoints(
         backbones whose rows depend on each other.
     """
     options = generator.options(**chosen.options(), stop_sequences=split_stops(chosen.stop)[1], jit_compile=False)
-    settings = row_settings(options.sampler)
+    settings = options.sampler.row_settings
     is_plain = settings is not None and not options.processors and not options.stop_sequences
     if not (generator.backbone.decodes_rows and is_plain):
         return {}

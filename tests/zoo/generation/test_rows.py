@@ -17,8 +17,8 @@ from zoo import (
     TransformerConfig,
 )
 from zoo.generation import Engine, GenerationOptions, Greedy, Sample
-from zoo.generation.row_sampling import choose_by_row
 from zoo.generation.rows import RowDecoder
+from zoo.generation.samplers import SampleByRow
 
 SIZE, CAPACITY, ROWS = 23, 48, 3
 ENDS = (1, 7, 12)
@@ -191,8 +191,8 @@ def test_choice_is_that_of_the_sampler(sampler):
     logits[:20] = np.round(logits[:20])  # ties
     numbers = generator.uniform(0, 1, 200).astype("float32")
     settings = zip(settings_of(sampler), ("float32", "int32", "float32", "float32"), strict=True)
-    columns = [ops.full((200,), value, dtype=dtype) for value, dtype in settings]
-    chosen = choose_by_row(ops.convert_to_tensor(logits), ops.convert_to_tensor(numbers), *columns)
+    columns = [ops.full((200, 1), value, dtype=dtype) for value, dtype in settings]
+    chosen = SampleByRow(*columns).choose(ops.convert_to_tensor(logits), ops.convert_to_tensor(numbers))
     expected = sampler.choose(ops.convert_to_tensor(logits), ops.convert_to_tensor(numbers))
     np.testing.assert_array_equal(ops.convert_to_numpy(chosen), ops.convert_to_numpy(expected))
 
@@ -203,7 +203,8 @@ def test_the_smallest_temperatures_take_the_most_probable_token(temperature):
     logits = np.random.default_rng(0).normal(0, 3, (4, SIZE)).astype("float32")
     rows = np.ones(4, "float32")
     columns = (rows * np.float32(temperature), rows.astype("int32") * 5, rows * np.float32(0.9), rows * 0)
-    chosen = choose_by_row(ops.convert_to_tensor(logits), ops.convert_to_tensor(rows * 0.99), *columns)
+    columns = (ops.convert_to_tensor(values[:, None]) for values in columns)
+    chosen = SampleByRow(*columns).choose(ops.convert_to_tensor(logits), ops.convert_to_tensor(rows * 0.99))
     assert ops.convert_to_numpy(chosen).tolist() == logits.argmax(axis=-1).tolist()
     expected = Sample(temperature, top_k=5, top_p=0.9).choose(ops.convert_to_tensor(logits), rows * 0.99)
     assert ops.convert_to_numpy(expected).tolist() == logits.argmax(axis=-1).tolist()

@@ -24,7 +24,6 @@ from zoo.generation import (
 )
 from zoo.generation.filters import nucleus
 from zoo.generation.random import draw, uniforms
-from zoo.generation.row_sampling import row_settings
 
 
 def restricted_distribution(logits, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0, typical_p=1.0):
@@ -331,6 +330,6 @@ def test_methods_that_would_not_be_called_are_refused():
 
     # a draft would follow the inherited weights, and a row of a server the settings
     assert Sample().has_weights and Greedy().has_weights and not Chosen().has_weights
-    assert row_settings(Chosen()) is None
+    assert Chosen().row_settings is None
     with pytest.raises(ValueError, match="sampler"):
         GenerationOptions(4, sampler=Chosen(), lookahead=2)
