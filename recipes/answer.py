@@ -28,9 +28,10 @@ from recipes.common.evaluation.answer_metrics import best_threshold, is_exact, t
 from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import evaluate_answers
+from recipes.common.evaluation.held_out import HeldOut, open_rows
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
@@ -95,18 +96,6 @@ class AnswerConfig:
         3, "Number of answers to each test question that are kept in answers.jsonl.", least=1, most=1000
     )
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
-
-
-def main(config: AnswerConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "answer", steps)
 
 
 def steps(config: AnswerConfig, run: RunFolder) -> Outcome:
@@ -236,6 +225,15 @@ def by_name(examples: Sequence[Question], answers: Sequence[str]) -> dict[str, s
     if missing:
         print(f"predictions.json lacks {missing} questions with the id of an earlier one; answers.jsonl has them")
     return named
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    questions, left_out = open_rows(held_out, SOURCE)
+    return evaluate_answers(task, questions, held_out.data.language), left_out
+
+
+main = Recipe("answer", steps, kinds=("QuestionAnswerer",), evaluate=evaluate)
 
 
 if __name__ == "__main__":

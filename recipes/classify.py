@@ -36,9 +36,10 @@ from recipes.common.evaluation.calibrated import calibrate, calibration_scores
 from recipes.common.evaluation.error_lists import ERRORS_FILE, label_errors, write_errors
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import evaluate_labels, labels_of
+from recipes.common.evaluation.held_out import HeldOut, open_rows
 from recipes.common.evaluation.label_metrics import linear_baseline
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.training.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.training.encoder_recipe import (
     EncoderTokenizerConfig,
@@ -90,18 +91,6 @@ class ClassifyConfig:
     tune_thresholds: bool = setting(False, "Whether to choose the threshold of each label on the validation data.")
     baseline: bool = setting(True, "Whether to train a linear model on TF-IDF as a baseline.", may_change=True)
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
-
-
-def main(config: ClassifyConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "classify", steps, check)
 
 
 def steps(config: ClassifyConfig, run: RunFolder) -> Outcome:
@@ -272,6 +261,19 @@ def draw(
         run.draw("agreement.png", plot_agreement, truth, predicted, title=title)
     elif task.preprocessor.problem == "single_label":
         run.draw("confusion.png", plot_confusion, truth, predicted, title=title)
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    numeric = task.preprocessor.problem == "regression"
+    examples, left_out = open_rows(held_out, source_of(held_out.data, numeric))
+    needed, found = 2 if task.preprocessor.pairs else 1, len(examples[0].texts)
+    if found != needed:
+        raise DataError(f"data.text_columns must name {needed} for this {type(task).__name__}, the data have {found}")
+    return evaluate_labels(task, examples), left_out
+
+
+main = Recipe("classify", steps, check, kinds=("TextClassifier",), evaluate=evaluate)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from recipes.common.evaluation.evaluations import evaluate_translation
 from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder, has_ended
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.training.distill_data import (
     GENERATED,
     Material,
@@ -158,18 +158,6 @@ class DistillConfig:
 
 # soft, hard, cosine: Sanh et al. 2019 (their published code); Hinton et al. 2015 with equal parts; Kim and Rush 2016
 _WEIGHTS = {"MaskedLM": (5.0, 2.0, 1.0), "CausalLM": (0.5, 0.5, 0.0), "Seq2SeqLM": (0.0, 1.0, 0.0)}
-
-
-def main(config: DistillConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "distill", steps, check)
 
 
 def steps(config: DistillConfig, run: RunFolder) -> Outcome:
@@ -320,6 +308,9 @@ def outcome_of(config: DistillConfig, student: Any, material: Material, results:
         return zip(texts, decoded(served.serve(texts)), student.generate(texts, **export), strict=True)
 
     return Outcome(student, results, trial, texts, export)
+
+
+main = Recipe("distill", steps, check)
 
 
 if __name__ == "__main__":

@@ -29,9 +29,16 @@ from recipes.common.data.labelled_text import LABELLED, LabelledText, columns_of
 from recipes.common.data.retrieval import Retrieval, SearchFilesConfig, open_beir, retrieval_of_groups
 from recipes.common.data.text_groups import GROUPS, TextGroup, group_columns, read_groups
 from recipes.common.errors import ConfigError, DataError, shown
-from recipes.common.evaluation.search_evaluations import EmbeddingScores, similarity_baseline
+from recipes.common.evaluation.evaluation import Evaluation
+from recipes.common.evaluation.held_out import HeldOut, open_rows
+from recipes.common.evaluation.search_evaluations import (
+    EmbeddingScores,
+    evaluate_search,
+    evaluate_similarity,
+    similarity_baseline,
+)
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,
@@ -133,18 +140,6 @@ class EmbedConfig:
     evaluation: EvaluationConfig = EvaluationConfig()
     baseline: bool = setting(True, "Whether to measure vectors of TF-IDF as a baseline.", may_change=True)
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
-
-
-def main(config: EmbedConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "embed", steps, check)
 
 
 def steps(config: EmbedConfig, run: RunFolder) -> Outcome:
@@ -322,6 +317,35 @@ def training_columns(config: EmbedConfig, rows: Sequence[Any]) -> tuple[Any, Any
         return group_columns(rows), None
     texts, similarities = columns_of(rows)
     return texts, [similarity / config.data.highest for similarity in similarities]
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    data = held_out.data
+    config = dataclasses.replace(held_out.source or EmbedConfig(), data=data)
+    has_similarities = config.objective.name in zoo.preprocessing.text_embedder.WITH_SIMILARITIES
+    if not has_similarities and held_out.is_asked_for:
+        # these rows are searched, not what the run was tested on
+        config = dataclasses.replace(config, evaluation=EvaluationConfig())
+    if not has_similarities:
+        held_out.refuse("label_column", because="these models are measured by rows without similarities")
+    if not has_similarities and not config.evaluation.similarity:
+        held_out.refuse("highest", because="no data have a similarity")
+    # which also reads the files of `evaluation.similarity`
+    has_files = config.evaluation.similarity and not is_name(config.evaluation.similarity)
+    describes_files = () if has_files else ("header",)
+    rows, left_out = open_rows(held_out, source_of(data, has_similarities), describes_files=describes_files)
+    pairs, retrieval = open_evaluation(config, rows)
+    evaluation = evaluate_similarity(task, pairs) if pairs else None
+    if retrieval is None:
+        return evaluation, left_out
+    found = evaluate_search(task, retrieval)
+    # those of pairs are scores of other rows
+    others = {} if evaluation is None else evaluation.scores
+    return dataclasses.replace(found, others=others), left_out
+
+
+main = Recipe("embed", steps, check, kinds=("TextEmbedder",), evaluate=evaluate)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,25 @@ from pathlib import Path
 from typing import Any, Literal
 
 import zoo
-from recipes import distill
+from recipes import (
+    answer,
+    classify,
+    distill,
+    embed,
+    finetune,
+    language_model,
+    prefer,
+    pretrain_masked_lm,
+    rerank,
+    summarize,
+    tag,
+    translate,
+)
 from recipes.command.printing import print_result
 from recipes.common.charts import plot_intervals
 from recipes.common.config import parse, run_recipe, setting
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
 from recipes.common.evaluation.evaluation import Evaluation
-from recipes.common.evaluation.evaluators import RECIPES, evaluate_as
 from recipes.common.evaluation.held_out import HeldOut, data_for
 from recipes.common.evaluation.intervals import compare_models, table
 from recipes.common.final_steps import FinalSteps
@@ -34,17 +46,15 @@ from recipes.common.run_folder import find_run
 from recipes.common.saved_models import TASKS, load_task, make_sampler, require_texts_alone, require_trained, saved_kind
 from recipes.common.training.distill_data import as_config_of
 
-# the recipe that trains models of a kind, where a model is not one of a run
-_OF_KIND = {
-    "Seq2SeqLM": "translate",
-    "CausalLM": "language_model",
-    "TextClassifier": "classify",
-    "TokenClassifier": "tag",
-    "QuestionAnswerer": "answer",
-    "TextEmbedder": "embed",
-    "MaskedLM": "pretrain_masked_lm",
-    "ReplacedTokenDetector": "pretrain_masked_lm",
+RECIPES = {
+    module.main.name: module.main
+    for module in (
+        *(translate, summarize, language_model, pretrain_masked_lm, classify, tag, answer, embed, rerank, finetune),
+        prefer,
+    )
 }
+# the recipe that trains models of a kind, where a model is not one of a run: the first one
+_OF_KIND = {kind: recipe.name for recipe in reversed(RECIPES.values()) for kind in recipe.kinds}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +136,7 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
         held_out = HeldOut(
             run_config, source, subject.folder, own, set(config.data), config.split, config.options, config.length
         )
-        evaluations[subject.name] = evaluate_as(recipe, task, held_out)
+        evaluations[subject.name] = RECIPES[recipe].evaluated(task, held_out)
     check_rows(evaluations)
     return score(config, recipe, subjects, evaluations)
 

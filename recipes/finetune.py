@@ -23,10 +23,12 @@ from recipes.common.data.chat_files import CHAT_FORMATS, Conversation, read_conv
 from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, open_parts
 from recipes.common.errors import BadLines, ConfigError, errors_of
+from recipes.common.evaluation.evaluation import Evaluation
+from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
 from recipes.common.evaluation.likelihoods import evaluate_replies
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.tokenizers import TokenizerConfig
@@ -121,18 +123,6 @@ class FinetuneConfig:
     training: FinetuneTrainingConfig = FinetuneTrainingConfig()
     new_tokens: int = setting(32, "Largest number of tokens of a reply.", may_change=True, least=1, most=1 << 16)
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
-
-
-def main(config: FinetuneConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "finetune", steps, check)
 
 
 def steps(config: FinetuneConfig, run: RunFolder) -> Outcome:
@@ -266,10 +256,15 @@ def make_model(
         end_token=end,
         special_tokens=[token for token in chat_format.special_tokens if token != end],
     )
-    if config.data.chat_format is not None or task.chat_format is None:
-        with errors_of("data.chat_format"):
-            task.chat_format = config.data.chat_format or chat_format
+    set_chat_format(task, config.data.chat_format or (chat_format if task.chat_format is None else None))
     return task
+
+
+def set_chat_format(task: zoo.CausalLM, chat_format: zoo.tokenizers.ChatFormat | str | None) -> None:
+    """Gives a model the chat format that a key names; None leaves it the one that it has."""
+    if chat_format is not None:
+        with errors_of("data.chat_format"):
+            task.chat_format = chat_format
 
 
 def replies(task: zoo.CausalLM, config: FinetuneConfig, conversations: list[Conversation]) -> list[str]:
@@ -277,6 +272,25 @@ def replies(task: zoo.CausalLM, config: FinetuneConfig, conversations: list[Conv
     asked = [talk.messages[:-1] for talk in conversations]
     answers = task.generate(asked, sampler="greedy", max_new_tokens=config.new_tokens)
     return [answer.strip() for answer in answers]
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    held_out.refuse("loss", "packing", because=OF_TRAINING)
+    data = held_out.data
+    set_chat_format(task, data.chat_format)
+    if task.chat_format is None:
+        raise ConfigError("data.chat_format must be given: the tokenizer of this model has none")
+    most = task.backbone.config.max_length
+    if data.max_length is not None and data.max_length > most:
+        raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {data.max_length}")
+    conversations, left_out = open_rows(held_out, source_of(data, task.chat_format))
+    new_tokens = {} if held_out.config is None else {"max_new_tokens": held_out.config.new_tokens}
+    decoding = {"sampler": "greedy", **new_tokens, **held_out.options}
+    return evaluate_replies(task, conversations, data.max_length, **decoding), left_out
+
+
+main = Recipe("finetune", steps, check, kinds=("CausalLM",), evaluate=evaluate, takes="options")
 
 
 if __name__ == "__main__":

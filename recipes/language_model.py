@@ -22,10 +22,12 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.corpus.shards import Corpus
 from recipes.common.data.data_config import TextDataConfig
 from recipes.common.errors import ConfigError
+from recipes.common.evaluation.evaluation import Evaluation
+from recipes.common.evaluation.held_out import HeldOut, open_text
 from recipes.common.evaluation.likelihoods import evaluate_language_model
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.corpora import (
     TRAIN_HELP,
@@ -114,18 +116,6 @@ class LanguageModelConfig:
     )
     new_tokens: int = setting(48, "Largest number of tokens of a continuation.", may_change=True, least=1, most=1 << 16)
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
-
-
-def main(config: LanguageModelConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "language_model", steps, check)
 
 
 def steps(config: LanguageModelConfig, run: RunFolder) -> Outcome:
@@ -287,6 +277,19 @@ def check_corpora(config: LanguageModelConfig, task: zoo.CausalLM, corpora: Sequ
             f"data.train: the documents of {path} begin {'with the' if begins else 'without a'} start token, those of "
             f"the model {'without' if begins else 'with'} one: prepare_text --start_token {str(not begins).lower()}"
         )
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    data = held_out.data
+    documents, left_out = open_text(held_out)
+    length = held_out.length
+    if length is None and held_out.config is not None:
+        length = held_out.config.training.length
+    return evaluate_language_model(task, documents, length=length, packed=data.packing == "documents"), left_out
+
+
+main = Recipe("language_model", steps, check, kinds=("CausalLM",), evaluate=evaluate, takes="length")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import keras
@@ -33,13 +34,15 @@ from recipes.common.data.preference_data import (
     is_preference,
     read_preferences,
 )
-from recipes.common.errors import ConfigError, errors_of
+from recipes.common.errors import ConfigError, RecipeError
+from recipes.common.evaluation.evaluation import Evaluation
+from recipes.common.evaluation.held_out import HeldOut, open_rows
 from recipes.common.evaluation.preferences import draw, evaluate_preferences, last_words, reply_scores
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder, has_ended
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
+from recipes.common.training import models
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
-from recipes.common.training.models import make_or_load_task
 from recipes.common.training.reference import reference_likelihoods
 
 
@@ -108,18 +111,6 @@ class PreferConfig:
     training: PreferTrainingConfig = PreferTrainingConfig()
     new_tokens: int = setting(32, "Largest number of tokens of a reply.", may_change=True, least=1, most=1 << 16)
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
-
-
-def main(config: PreferConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "prefer", steps, check)
 
 
 def steps(config: PreferConfig, run: RunFolder) -> Outcome:
@@ -235,10 +226,8 @@ def load_start(config: PreferConfig, run: RunFolder, source: str) -> zoo.CausalL
     if model.start_from is None:
         # its options are in the saved model
         model = dataclasses.replace(model, start_from=source, options=None)
-    task = make_or_load_task(zoo.CausalLM, model, None, run, list)
-    if config.data.chat_format is not None:
-        with errors_of("data.chat_format"):
-            task.chat_format = config.data.chat_format
+    task = models.make_or_load_task(zoo.CausalLM, model, None, run, list)
+    finetune.set_chat_format(task, config.data.chat_format)
     return task
 
 
@@ -308,6 +297,38 @@ def outcome_of(
         return zip(map(last_words, test[:3]), decoded(answers), task.generate(prompts, **export), strict=True)
 
     return Outcome(task, results, trial, prompts, export, is_validation)
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    data = held_out.data
+    finetune.set_chat_format(task, data.chat_format)
+    preferences, left_out = open_rows(held_out, source_of(data, task))
+    config = dataclasses.replace(held_out.config or PreferConfig(), data=data)
+    rewards = {} if held_out.config is None else rewards_of(config, held_out.folder)
+    new_tokens = {} if held_out.config is None else {"max_new_tokens": config.new_tokens}
+    decoding = {"sampler": "greedy", **new_tokens, **held_out.options}
+    return evaluate_preferences(task, preferences, longest_of(config, task), **rewards, **decoding), left_out
+
+
+def rewards_of(config: PreferConfig, folder: Path | None) -> dict[str, Any]:
+    """Returns what a run took as rewards: its loss, and the model that it began with where this needs one."""
+    loss = make_loss(config)
+    if not loss.needs_reference:
+        return {"loss": loss}
+    source = config.model.start_from or str(Path(folder or config.run_folder, "start", "model"))
+    model = config.model if config.model.start_from else dataclasses.replace(config.model, options=None)
+    try:
+        return {
+            "loss": loss,
+            "reference": models.load_start(zoo.CausalLM, dataclasses.replace(model, start_from=source)),
+        }
+    except RecipeError as error:
+        print(f"rewards are left out: they need the model that the run began with: {error}")
+        return {}
+
+
+main = Recipe("prefer", steps, check, kinds=("CausalLM",), evaluate=evaluate, takes="options")
 
 
 if __name__ == "__main__":

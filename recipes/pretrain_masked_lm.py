@@ -24,9 +24,11 @@ from recipes.common.corpus.shards import Corpus
 from recipes.common.data.data_config import TextDataConfig
 from recipes.common.data.plain_text import cut_texts
 from recipes.common.errors import ConfigError
-from recipes.common.evaluation.likelihoods import evaluate_masked_lm
+from recipes.common.evaluation.evaluation import Evaluation
+from recipes.common.evaluation.held_out import HeldOut, open_text
+from recipes.common.evaluation.likelihoods import evaluate_masked_lm, evaluate_replaced_tokens
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.training.corpora import (
     TRAIN_HELP,
     WEIGHTS_HELP,
@@ -85,18 +87,6 @@ class MaskedLMConfig:
     masking: MaskingConfig = MaskingConfig()
     training: MaskedTrainingConfig = MaskedTrainingConfig()
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
-
-
-def main(config: MaskedLMConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "pretrain_masked_lm", steps)
 
 
 def steps(config: MaskedLMConfig, run: RunFolder) -> Outcome:
@@ -179,6 +169,17 @@ def with_gap(task: zoo.MaskedLM, text: str) -> str:
     while place and int(task.preprocessor.lengths([hidden(place, rest=False)])[0]) > task.preprocessor.sequence_length:
         place //= 2
     return hidden(place, rest=True)
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    documents, left_out = open_text(held_out)
+    texts = cut_texts(documents, held_out.data.words_per_text)
+    of_kind = evaluate_masked_lm if isinstance(task, zoo.MaskedLM) else evaluate_replaced_tokens
+    return of_kind(task, texts), left_out
+
+
+main = Recipe("pretrain_masked_lm", steps, kinds=("MaskedLM", "ReplacedTokenDetector"), evaluate=evaluate)
 
 
 if __name__ == "__main__":

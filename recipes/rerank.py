@@ -32,11 +32,12 @@ from recipes.common.data.retrieval import (
 )
 from recipes.common.data.text_groups import GROUPS, TextGroup, read_groups
 from recipes.common.errors import BadLines, ConfigError, errors_of, shown
-from recipes.common.evaluation.evaluation import results_of
+from recipes.common.evaluation.evaluation import Evaluation, results_of
+from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
 from recipes.common.evaluation.search import curves_of, order, retrieval_metrics, search, tfidf
 from recipes.common.evaluation.search_evaluations import evaluate_reranking
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.saved_models import load_task
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
@@ -113,18 +114,6 @@ class RerankConfig:
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
-def main(config: RerankConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "rerank", steps, check)
-
-
 def steps(config: RerankConfig, run: RunFolder) -> Outcome:
     """Reads the data, makes the model, trains and measures it."""
     train, validation, test = open_data(config, run.data)
@@ -146,7 +135,7 @@ def steps(config: RerankConfig, run: RunFolder) -> Outcome:
     columns = ((texts_of(part), targets_of(part, is_binary)) for part in parts)
     train_encoder_task(task, run, config.training, *columns, metric="loss", mode="min")
     results: dict[str, Any] = {"training_pairs": len(parts[0])}
-    results |= evaluate(run, task, retrieval, candidates)
+    results |= report(run, task, retrieval, candidates)
     texts = texts_of(parts[1][:3])
 
     def trial(served: Any) -> Iterable[tuple[Any, Any, Any]]:
@@ -271,7 +260,7 @@ def open_evaluation(
     return retrieval, search(retrieval, *vectors, evaluation.candidates)
 
 
-def evaluate(
+def report(
     run: RunFolder, task: zoo.TextClassifier, retrieval: Retrieval, candidates: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
     """Returns the scores of the candidates before and after they are reordered; draws them and writes some."""
@@ -294,6 +283,26 @@ def evaluate(
         lines.append("\t".join(" ".join(field.split())[:200] for field in fields))
     run.final_steps.add("reranked.tsv", run.write_text, "reranked.tsv", "\n".join(lines) + "\n")
     return results
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    data = held_out.data
+    config = dataclasses.replace(held_out.source or RerankConfig(), data=data)
+    held_out.refuse("negatives", "negatives_from", because=OF_TRAINING)
+    if data.label_column is None:
+        held_out.refuse("highest", because="data.label_column is null")
+    if held_out.is_asked_for:
+        # these rows are reordered, not what the run was tested on
+        search = dataclasses.replace(config.evaluation, queries=None, corpus=None, relevance=None)
+        config = dataclasses.replace(config, evaluation=search)
+    if not task.preprocessor.pairs:
+        raise ConfigError("recipes.rerank trains a classifier of pairs, this model takes single texts")
+    rows, left_out = open_rows(held_out, source_of(data))
+    return evaluate_reranking(task, *open_evaluation(config, rows)), left_out
+
+
+main = Recipe("rerank", steps, check, kinds=("TextClassifier",), evaluate=evaluate)
 
 
 if __name__ == "__main__":

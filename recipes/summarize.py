@@ -19,10 +19,12 @@ from recipes.common.config import run_recipe, setting
 from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
+from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import evaluate_summaries
+from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
@@ -95,18 +97,6 @@ class SummarizeConfig:
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
-def main(config: SummarizeConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "summarize", steps, check)
-
-
 def steps(config: SummarizeConfig, run: RunFolder) -> Outcome:
     """Reads the data, makes the model, trains and measures it."""
     data = config.data
@@ -151,6 +141,21 @@ def source_of(data: DataConfig) -> Source:
 
 def _pairs(rows: list[Summary]) -> list[TextPair]:
     return [TextPair(row.text, row.summaries[0], row.origin) for row in rows]
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    held_out.refuse("max_text_length", because=OF_TRAINING)
+    data = held_out.data
+    rows, left_out = open_rows(held_out, source_of(data))
+    is_known = held_out.config is not None or "max_summary_length" in held_out.given
+    longest = {"max_length": data.max_summary_length} if is_known else {}
+    texts, summaries = [row.text for row in rows], [row.summaries for row in rows]
+    decoding = {**longest, **held_out.decoding()}
+    return evaluate_summaries(task, texts, summaries, language=data.target_language, **decoding), left_out
+
+
+main = Recipe("summarize", steps, check, kinds=("Seq2SeqLM",), evaluate=evaluate, takes="options")
 
 
 if __name__ == "__main__":

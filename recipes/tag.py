@@ -35,9 +35,10 @@ from recipes.common.evaluation.calibrated import calibrate, calibration_scores
 from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import evaluate_spans, evaluate_tags
+from recipes.common.evaluation.held_out import HeldOut, open_rows
 from recipes.common.evaluation.label_metrics import tag_metrics
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.training.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.training.encoder_recipe import EncoderTokenizerConfig, train_encoder_task
 from recipes.common.training.models import make_or_load_task
@@ -83,21 +84,9 @@ class TagConfig:
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
-def main(config: TagConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "tag", steps)
-
-
 def steps(config: TagConfig, run: RunFolder) -> Outcome:
     """Reads the data, makes the model, trains and measures it."""
-    train, validation, test = open_rows(config.data, run)
+    train, validation, test = open_data(config.data, run)
     labels = labels_of(train)
     task = make_or_load_task(
         zoo.TokenClassifier,
@@ -175,7 +164,7 @@ def is_spanned(file: str, data: DataConfig) -> bool:
     return holds_records(file) and not isinstance(data.word_column, str)
 
 
-def open_rows(data: DataConfig, run: RunFolder) -> list[Sequence[Row]]:
+def open_data(data: DataConfig, run: RunFolder) -> list[Sequence[Row]]:
     """Returns training, validation and test rows, all words with tags or all texts with spans."""
     columns = {"word_column": data.word_column, "tag_column": data.tag_column}
     files = [*data.train, *data.validation, *data.test]
@@ -271,6 +260,22 @@ def try_export(task: zoo.TokenClassifier, inputs: Sequence[Any], served: Any) ->
     texts = [" ".join(words) for words in inputs]
     tags = [[tag.decode() for tag in row if tag] for row in served.serve(texts)["tags"].numpy()]
     return zip(texts, tags, task.tag(texts), strict=True)
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    data = held_out.data
+    files = getattr(data, held_out.split) or (data.train if is_name(data.train) else data.validation) or data.train
+    if is_spanned(files[0], data):
+        held_out.refuse("word_column", "tag_column", because="texts with spans have no columns")
+        texts, left_out = open_rows(held_out, source_of(data, spans=True))
+        return evaluate_spans(task, texts), left_out
+    held_out.refuse("split", because="words with tags are split already")
+    sentences, left_out = open_rows(held_out, source_of(data, spans=False))
+    return evaluate_tags(task, sentences), left_out
+
+
+main = Recipe("tag", steps, kinds=("TokenClassifier",), evaluate=evaluate)
 
 
 if __name__ == "__main__":

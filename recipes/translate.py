@@ -26,11 +26,13 @@ from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.errors import ConfigError, shown
+from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import evaluate_translation
+from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
 from recipes.common.evaluation.translation_metrics import Tokenization, check_tokenization
 from recipes.common.finish import decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, run_steps
+from recipes.common.runner import Outcome, Recipe
 from recipes.common.saved_models import language_tokens_of, make_sampler
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
@@ -154,18 +156,6 @@ class TranslateConfig:
     export: bool = setting(True, "Whether to write the SavedModel.", may_change=True)
 
 
-def main(config: TranslateConfig) -> dict[str, Any]:
-    """Runs the recipe.
-
-    Args:
-        config: The configuration.
-
-    Returns:
-        The results, as written to `results.json` in the run folder.
-    """
-    return run_steps(config, "translate", steps, check)
-
-
 def steps(config: TranslateConfig, run: RunFolder) -> Outcome:
     """Reads the data, makes the model, trains and measures it."""
     data, tokens = config.data, config.data.language_tokens
@@ -186,17 +176,7 @@ def steps(config: TranslateConfig, run: RunFolder) -> Outcome:
     )
     generating = time.monotonic()
     sources, references = [pair.source for pair in test], [pair.target for pair in test]
-    evaluation = evaluate_translation(
-        model,
-        sources,
-        references,
-        language=data.target_language,
-        tokenization=data.bleu_tokenization,
-        tokens=tokens,
-        part="test",
-        sampler=sampler,
-        batch_size=64,
-    )
+    evaluation = translated(model, test, data, tokens, part="test", sampler=sampler)
     results = {
         "validation_nll_per_token": round(logs["nll"], 4),
         "test_sentences": len(test),
@@ -381,6 +361,30 @@ def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:
         title = "Alignment: what the decoder attends to"  # a recurrent model has neither blocks nor heads
     tokens = (found.targets, found.source_tokens)
     zoo.inspect.plot_attention(found.alignment, *tokens, run.plots / "cross_attention.png", title=title)
+
+
+def translated(
+    model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], data: DataConfig, tokens: Sequence[str], **options: Any
+) -> Evaluation:
+    """Returns what a model makes of pairs of texts, see `evaluate_translation`."""
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    scoring = {"language": data.target_language, "tokenization": data.bleu_tokenization, "tokens": tokens}
+    return evaluate_translation(model, sources, references, **scoring, **{"batch_size": 64, **options})
+
+
+def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
+    """Returns what a model makes of data, read and measured as a run does, and how many rows were left out."""
+    held_out.refuse("max_length", because=OF_TRAINING)
+    data, tokens = held_out.data, held_out.data.language_tokens
+    if held_out.config is None and "language_tokens" not in held_out.given:
+        tokens = language_tokens_of(task)
+    check_language_tokens(tokens)
+    pairs, left_out = open_rows(held_out, source_of(data, tokens))
+    check_tokenization("data.bleu_tokenization", data.bleu_tokenization)
+    return translated(task, pairs, data, tokens, **held_out.decoding()), left_out
+
+
+main = Recipe("translate", steps, check, kinds=("Seq2SeqLM",), evaluate=evaluate, takes="options")
 
 
 if __name__ == "__main__":

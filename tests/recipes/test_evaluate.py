@@ -29,12 +29,12 @@ from recipes import (
 from recipes.common.config import parse
 from recipes.common.data.labelled_text import unknown_labels
 from recipes.common.errors import ConfigError, DataError, RunFolderError
-from recipes.common.evaluation import evaluators
 from recipes.common.evaluation.evaluation import Evaluation, mean_of
 from recipes.common.evaluation.evaluations import evaluate_summaries, evaluate_tags, evaluate_translation
 from recipes.common.evaluation.held_out import HeldOut
 from recipes.common.evaluation.intervals import compare_models, table
 from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Recipe
 from recipes.common.saved_models import load_task
 from recipes.common.training.windowed import count_cut_sources
 from zoo.preprocessing import Seq2SeqLMPreprocessor, TokenClassifierPreprocessor
@@ -357,7 +357,7 @@ def test_keys_that_are_not_read(recipe, kind, source, key, reason):
     data = dataclasses.replace(source.data, test=["a.jsonl"])
     held_out = HeldOut(source, source, None, data, {"test", key}, "test", {})
     with pytest.raises(ConfigError, match=f"data.{key} is not read here: .*{reason}.*; got"):
-        evaluators.evaluate_as(recipe, Model.__new__(Model), held_out)
+        evaluate.RECIPES[recipe].evaluated(Model.__new__(Model), held_out)
 
 
 @pytest.mark.parametrize(("split", "given"), [("test", {"test"}), ("validation", set())])
@@ -373,11 +373,11 @@ def test_rows_that_are_asked_for_take_the_place_of_the_search_of_the_run(tmp_pat
         asked.append(list(retrieval.queries.values()))
         return Evaluation([], [], {})
 
-    monkeypatch.setattr(evaluators, "evaluate_search", searched)
+    monkeypatch.setattr(embed, "evaluate_search", searched)
     source = searched_without_similarities()
     data = dataclasses.replace(source.data, **{split: [str(tmp_path / "pairs.tsv")]})
     held_out = HeldOut(source, source, None, data, given, split, {})
-    evaluators.evaluate_as("embed", Embedder.__new__(Embedder), held_out)
+    embed.main.evaluated(Embedder.__new__(Embedder), held_out)
     assert asked == [["where is rome", "where is bern"]]
 
 
@@ -389,7 +389,7 @@ def test_a_header_of_a_named_data_set_of_pairs():
     source = embed.EmbedConfig()
     held_out = HeldOut(source, source, None, dataclasses.replace(source.data, header=True), {"header"}, "test", {})
     with pytest.raises(ConfigError, match="data.header must be null with a named data set"):
-        evaluators.evaluate_as("embed", Embedder.__new__(Embedder), held_out)
+        embed.main.evaluated(Embedder.__new__(Embedder), held_out)
 
 
 class Chat(zoo.CausalLM):
@@ -427,7 +427,7 @@ def test_each_model_reads_the_rows_of_the_first_run_in_its_own_way(tmp_path, mon
         return Evaluation([{"messages": talk}], ["Hello"], {})
 
     monkeypatch.setattr(evaluate, "load_task", load)
-    monkeypatch.setattr(evaluators, "evaluate_replies", evaluated)
+    monkeypatch.setattr(finetune, "evaluate_replies", evaluated)
 
     def read(*words):
         seen.clear()
@@ -445,10 +445,10 @@ def test_a_student_is_evaluated_as_its_kind_and_searches_as_the_first_run_says(t
     seen = []
 
     def evaluated(recipe, task, given):
-        seen.append((recipe, given))
+        seen.append((recipe.name, given))
         return Evaluation([], [], {})
 
-    monkeypatch.setattr(evaluate, "evaluate_as", evaluated)
+    monkeypatch.setattr(Recipe, "evaluated", evaluated)
     monkeypatch.setattr(evaluate, "load_task", lambda *arguments: None)
     monkeypatch.setattr(evaluate, "saved_kind", lambda path: "CausalLM")
     words = ["--output", str(tmp_path / "scores")]

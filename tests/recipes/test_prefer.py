@@ -13,7 +13,6 @@ from recipes.common.config import parse
 from recipes.common.data.data_sets import Splits
 from recipes.common.data.preference_data import PREFERENCES, Preference, PreferenceRows, read_preferences
 from recipes.common.errors import BadLines, ConfigError, DataError, RunFolderError
-from recipes.common.evaluation import evaluators
 from recipes.common.evaluation.preferences import closeness, count_cut_prompts, wins
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.reference import likelihoods
@@ -198,7 +197,7 @@ def test_the_reference_of_an_evaluation_is_what_the_run_began_with(start, tmp_pa
     config = options_of(start, tmp_path, ("a", "b"), **{"model.quantize": "int8", "model.options": "{max_length: 48}"})
     with RunFolder(tmp_path / "run", config) as run:
         began = prefer.load_start(config, run, str(start))
-    reference = evaluators._rewards(config, tmp_path / "run")["reference"]
+    reference = prefer.rewards_of(config, tmp_path / "run")["reference"]
     assert reference.adaptation.mode == "int8" and reference.backbone.config.max_length == 48
     np.testing.assert_allclose(replies_of(reference), replies_of(began), rtol=1e-6)
     plain = zoo.CausalLM.from_preset(start)

@@ -7,10 +7,15 @@ from collections.abc import Collection, Set
 from pathlib import Path
 from typing import Any
 
+from recipes.common.corpus.shards import held_out_texts, is_corpus
 from recipes.common.data.account import changed_files
 from recipes.common.data.data_sets import Parts, Source, files_of, is_name, refuse_file_keys
+from recipes.common.data.plain_text import PLAIN, read_plain
 from recipes.common.errors import ConfigError, DataError, RunFolderError
+from recipes.common.saved_models import make_sampler
 
+# why a key is not read
+OF_TRAINING = "it says what models are trained on"
 # keys of `data` that say how a model reads and writes, not where rows come from: each run has its own
 _OF_THE_MODEL = ("chat_format", "language_tokens", "max_length", "max_summary_length")
 
@@ -43,6 +48,11 @@ class HeldOut:
     def is_asked_for(self) -> bool:
         """Whether somebody chose these rows: other data than those of the run, or another part than the test set."""
         return self.split != "test" or not {"test", "validation"}.isdisjoint(self.given)
+
+    def decoding(self) -> dict[str, Any]:
+        """Returns how a run decodes, unless the options say it; a model that is not one of a run decodes as it says."""
+        description = self.options.get("sampler") or getattr(self.config, "sampler", None)
+        return {**self.options, **({} if description is None else {"sampler": make_sampler(description)})}
 
     def refuse(self, *names: str, because: str) -> None:
         """Raises a `ConfigError` for keys of `data` that somebody chose, and that are not read.
@@ -99,6 +109,19 @@ def open_rows(held_out: HeldOut, source: Source, *, describes_files: Collection[
                 print(f"{' '.join(files)}: there is no {split} set; this is the {part} set")
             return rows, bad.total
     raise DataError(f"data.{split} must be given: {' '.join(data.train)} has no {split} set")
+
+
+def open_text(held_out: HeldOut) -> tuple[list[str], int]:
+    """Returns the documents of a part of running text, and how many were left out; see `open_rows`.
+
+    Args:
+        held_out: Where they are: also in prepared corpora, which hold texts for the validation.
+    """
+    data = held_out.data
+    if held_out.split != "train" and not data.validation and all(map(is_corpus, data.train)):
+        return held_out_texts(data.train), 0
+    source = Source(PLAIN, lambda files, bad: read_plain(files, bad, unit=data.unit, key=data.text_key))
+    return open_rows(held_out, source)
 
 
 def _require_unchanged(held_out: HeldOut, part: str, files: list[str]) -> None:
