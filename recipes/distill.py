@@ -27,8 +27,8 @@ from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.evaluation.evaluations import evaluate_translation
 from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.finish import decoded
-from recipes.common.run_folder import RunFolder, has_ended
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, Recipe, trained_within
 from recipes.common.training.distill_data import (
     GENERATED,
     Material,
@@ -238,13 +238,7 @@ def train_teacher(config: DistillConfig, run: RunFolder) -> str:
     }[config.teacher.task or "CausalLM"]
     folder = run.path / "teacher"
     wanted = config_class(run_folder=str(folder), export=False)
-    if not has_ended(folder, wanted):
-        print(f"training a teacher, in {folder}")
-        with run.final_steps.including("teacher"):
-            recipe.main(wanted)
-        # seed and policy are those of this run again
-        prepare(config)
-    return str(folder / "model")
+    return trained_within(run, folder, recipe.main, wanted)
 
 
 def make_material(config: DistillConfig, run: RunFolder, teacher: Any, student: Any) -> Material:

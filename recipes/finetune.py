@@ -205,11 +205,8 @@ def make_batches(
     test: list[Conversation],
 ) -> tuple[Any, Any, list[Conversation]]:
     """Returns batches for training and validation, and the conversations of the test that are short enough."""
-    data, most = config.data, task.backbone.config.max_length
-    length = most if data.max_length is None else data.max_length
-    if length > most:
-        raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {length}")
-    dropped = BadLines("skip")
+    data, dropped = config.data, BadLines("skip")
+    length = longest_of(data.max_length, task)
     preprocessor = task.preprocessor.replace(sequence_length=length, loss_on=data.loss)
     # the validation may be the test, too
     parts = {id(part): part for part in (training, validation, test)}
@@ -260,6 +257,14 @@ def make_model(
     return task
 
 
+def longest_of(max_length: int | None, task: zoo.CausalLM) -> int:
+    """Returns the most tokens of a row that are fed: those that `data.max_length` names, or of the model."""
+    most = task.backbone.config.max_length
+    if max_length is not None and max_length > most:
+        raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {max_length}")
+    return max_length or most
+
+
 def set_chat_format(task: zoo.CausalLM, chat_format: zoo.tokenizers.ChatFormat | str | None) -> None:
     """Gives a model the chat format that a key names; None leaves it the one that it has."""
     if chat_format is not None:
@@ -281,13 +286,15 @@ def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     set_chat_format(task, data.chat_format)
     if task.chat_format is None:
         raise ConfigError("data.chat_format must be given: the tokenizer of this model has none")
-    most = task.backbone.config.max_length
-    if data.max_length is not None and data.max_length > most:
-        raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {data.max_length}")
+    longest = longest_of(data.max_length, task)
     conversations, left_out = open_rows(held_out, source_of(data, task.chat_format))
+    return evaluate_replies(task, conversations, longest, **replies_of(held_out)), left_out
+
+
+def replies_of(held_out: HeldOut) -> dict[str, Any]:
+    """Returns how a model replies in an evaluation: as long as its run says, greedily, unless the options say it."""
     new_tokens = {} if held_out.config is None else {"max_new_tokens": held_out.config.new_tokens}
-    decoding = {"sampler": "greedy", **new_tokens, **held_out.options}
-    return evaluate_replies(task, conversations, data.max_length, **decoding), left_out
+    return {"sampler": "greedy", **new_tokens, **held_out.options}
 
 
 main = Recipe("finetune", steps, check, kinds=("CausalLM",), evaluate=evaluate, takes="options")

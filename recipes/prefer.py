@@ -39,8 +39,8 @@ from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.held_out import HeldOut, open_rows
 from recipes.common.evaluation.preferences import draw, evaluate_preferences, last_words, reply_scores
 from recipes.common.finish import decoded
-from recipes.common.run_folder import RunFolder, has_ended
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.run_folder import RunFolder
+from recipes.common.runner import Outcome, Recipe, trained_within
 from recipes.common.training import models
 from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
 from recipes.common.training.reference import reference_likelihoods
@@ -119,7 +119,7 @@ def steps(config: PreferConfig, run: RunFolder) -> Outcome:
     task = load_start(config, run, source)
     training, validation, test = open_preferences(config, task, run)
     is_validation = test == validation
-    longest = longest_of(config, task)
+    longest = finetune.longest_of(config.data.max_length, task)
     rows = PreferenceRows(task.preprocessor, longest)
     tokenized = {
         name: rows.tokenized(part)
@@ -211,13 +211,7 @@ def train_start(config: PreferConfig, run: RunFolder) -> str:
         training=finetune.FinetuneTrainingConfig(epochs=3, seed=config.training.seed),
         export=False,
     )
-    if not has_ended(folder, wanted):
-        print(f"training a model to start from, in {folder}")
-        with run.final_steps.including("start"):
-            finetune.main(wanted)
-        # seed and policy are those of this run again
-        prepare(config)
-    return str(folder / "model")
+    return trained_within(run, folder, finetune.main, wanted)
 
 
 def load_start(config: PreferConfig, run: RunFolder, source: str) -> zoo.CausalLM:
@@ -244,14 +238,6 @@ def source_of(data: DataConfig, task: zoo.CausalLM) -> Source:
         lambda files, bad: read_preferences(files, bad, chat_format=chat_format, keys=data.keys),
         lambda preference, bad: is_preference(preference, bad, chat_format),
     )
-
-
-def longest_of(config: PreferConfig, task: zoo.CausalLM) -> int:
-    """Returns the most tokens of prompt and reply that are fed."""
-    most, length = task.backbone.config.max_length, config.data.max_length
-    if length is not None and length > most:
-        raise ConfigError(f"data.max_length must be at most the model's max_length={most}, got {length}")
-    return length or most
 
 
 def make_loss(config: PreferConfig) -> Any:
@@ -306,9 +292,8 @@ def evaluate(task: Any, held_out: HeldOut) -> tuple[Evaluation, int]:
     preferences, left_out = open_rows(held_out, source_of(data, task))
     config = dataclasses.replace(held_out.config or PreferConfig(), data=data)
     rewards = {} if held_out.config is None else rewards_of(config, held_out.folder)
-    new_tokens = {} if held_out.config is None else {"max_new_tokens": config.new_tokens}
-    decoding = {"sampler": "greedy", **new_tokens, **held_out.options}
-    return evaluate_preferences(task, preferences, longest_of(config, task), **rewards, **decoding), left_out
+    longest = finetune.longest_of(data.max_length, task)
+    return evaluate_preferences(task, preferences, longest, **rewards, **finetune.replies_of(held_out)), left_out
 
 
 def rewards_of(config: PreferConfig, folder: Path | None) -> dict[str, Any]:

@@ -275,13 +275,13 @@ def report(
         curves[label] = curves_of(found, retrieval.relevant, min(_DRAWN, most))
     labels = {"x_label": "rank", "y_label": "nDCG up to this rank", "title": "Candidates of test queries"}
     run.draw("reranking.png", zoo.inspect.plot_curves, curves, **labels)
-    lines = ["query\tfirst before\tfirst after\trelevant"]
+    rows = [("query", "first before", "first after", "relevant")]
     for query in list(candidates)[:100]:
         relevant = next(iter(retrieval.relevant[query]))
         firsts = (documents[query][0] for documents in (candidates, ordered))
         fields = [retrieval.queries[query], *(retrieval.documents[name] for name in (*firsts, relevant))]
-        lines.append("\t".join(" ".join(field.split())[:200] for field in fields))
-    run.final_steps.add("reranked.tsv", run.write_text, "reranked.tsv", "\n".join(lines) + "\n")
+        rows.append(tuple(" ".join(field.split())[:200] for field in fields))
+    run.write_rows("reranked.tsv", rows)
     return results
 
 

@@ -29,13 +29,13 @@ from recipes.common.saved_models import make_sampler
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task
 from recipes.translate import (
+    OUTPUT_COLUMNS,
     JointTokenizerConfig,
     Seq2SeqModelConfig,
     Seq2SeqTrainingConfig,
     draw_seq2seq,
     pairs_that_fit,
     train_seq2seq,
-    write_outputs,
 )
 
 
@@ -116,8 +116,8 @@ def steps(config: SummarizeConfig, run: RunFolder) -> Outcome:
     options = {"sampler": sampler, "max_length": data.max_summary_length}
     summaries = [row.summaries for row in test]
     evaluation = evaluate_summaries(task, texts, summaries, language=data.target_language, part="test", **options)
-    written = (texts, evaluation.outputs, [several[0] for several in summaries])
-    run.final_steps.add("samples/test.tsv", write_outputs, run, *written)
+    rows = zip(texts, evaluation.outputs, [several[0] for several in summaries], strict=True)
+    run.write_rows("samples/test.tsv", [OUTPUT_COLUMNS, *rows])
     shown = [pair.source for pair in pairs_that_fit(task, _pairs([*test, *validation]), 3)]
     run.final_steps.add("plots", draw_seq2seq, run, task, shown[0])
 

@@ -185,7 +185,7 @@ def steps(config: TranslateConfig, run: RunFolder) -> Outcome:
         "sampler": config.sampler,
         "sentences_per_second": round(len(test) / (time.monotonic() - generating), 1),
     }
-    run.final_steps.add("samples/test.tsv", write_outputs, run, sources, evaluation.outputs, references)
+    run.write_rows("samples/test.tsv", [OUTPUT_COLUMNS, *zip(sources, evaluation.outputs, references, strict=True)])
     shown = [pair.source for pair in pairs_that_fit(model, [*test, *validation], 3)]
     run.final_steps.add("plots", draw_seq2seq, run, model, shown[0])
 
@@ -338,13 +338,6 @@ def pairs_that_fit(model: zoo.Seq2SeqLM, pairs: Sequence[TextPair], count: int) 
         if int(preprocessor.lengths([pair.source])[0]) <= preprocessor.sequence_length:
             fitting.append(pair)
     return fitting
-
-
-def write_outputs(run: RunFolder, sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]) -> None:
-    """Writes texts, what the model made of them and the right answers to `samples/test.tsv`, below their names."""
-    rows = [OUTPUT_COLUMNS, *zip(sources, outputs, references, strict=True)]
-    lines = ("\t".join(" ".join(text.split()) for text in row) + "\n" for row in rows)
-    run.write_text("samples/test.tsv", "".join(lines))
 
 
 def draw_seq2seq(run: RunFolder, model: zoo.Seq2SeqLM, source: str) -> None:

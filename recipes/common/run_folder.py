@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -388,6 +388,22 @@ class RunFolder:
         path.parent.mkdir(parents=True, exist_ok=True)
         zoo.storage.write_text_atomically(path, text)
         return path
+
+    def write_rows(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
+        """Writes tab-separated values, a line for each row, once the results are written, see `FinalSteps`.
+
+        White space within a text is written as one space.
+
+        Args:
+            name: Path relative to the run folder.
+            rows: The rows, the first one the names of the columns.
+
+        Example:
+
+        >>> run.write_rows("samples/test.tsv", [("source", "output"), *pairs])
+        """
+        lines = ["\t".join(" ".join(str(value).split()) for value in row) + "\n" for row in rows]
+        self.final_steps.add(name, self.write_text, name, "".join(lines))
 
     def draw(self, name: str, plot: Callable[..., Any], *arguments: Any, **options: Any) -> None:
         """Draws a picture once the results are written, see `FinalSteps`.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 import zoo
@@ -12,7 +13,7 @@ from recipes.common.errors import ConfigError
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut
 from recipes.common.finish import finish
-from recipes.common.run_folder import RunFolder
+from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.training.fitting import prepare
 
 
@@ -112,3 +113,21 @@ class Recipe:
         held_out.refuse("deduplicate", because=OF_TRAINING)
         evaluation, left_out = self.evaluate(task, held_out)
         return dataclasses.replace(evaluation, others={**evaluation.others, "left_out": left_out})
+
+
+def trained_within(run: RunFolder, folder: Path, main: Callable[[Any], Any], wanted: Any) -> str:
+    """Returns the folder of a model that a run needs, trained by another recipe if it is not there yet.
+
+    Args:
+        run: The run.
+        folder: The folder of the other run, within that of this one.
+        main: The other recipe.
+        wanted: The config that the other run must have.
+    """
+    if not has_ended(folder, wanted):
+        print(f"training the model in {folder}")
+        with run.final_steps.including(folder.name):
+            main(wanted)
+        # seed and policy are those of this run again
+        prepare(run.config)
+    return str(folder / "model")

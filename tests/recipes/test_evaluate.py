@@ -435,7 +435,7 @@ def test_each_model_reads_the_rows_of_the_first_run_in_its_own_way(tmp_path, mon
         evaluate.main(parse(evaluate.EvaluateConfig, [*models, *words, "--output", str(tmp_path / "scores")]))
         return seen
 
-    assert read() == [("chatml", 64), ("llama3", 48), ("phi3", None)]
+    assert read() == [("chatml", 64), ("llama3", 48), ("phi3", 80)]
     assert read("--data.chat_format", "zephyr", "--data.max_length", "72") == [("zephyr", 72)] * 3
     with pytest.raises(ConfigError, match="data.max_length must be at most the model's max_length=80, got 96"):
         read("--data.max_length", "96")

@@ -15,7 +15,14 @@ import numpy as np
 
 import zoo
 from recipes.common.charts import plot_intervals
-from recipes.common.evaluation.significance import holm, mean_interval, paired_t_test, verdict
+from recipes.common.evaluation.significance import (
+    difference_cells,
+    holm,
+    mean_interval,
+    paired_t_test,
+    table_row,
+    verdict,
+)
 from recipes.common.varied_runs import Choice, Run, written
 
 Range = tuple[float, float]
@@ -100,7 +107,7 @@ def table(choices: Sequence[Choice], results: Results, rows: Sequence[Mapping[st
             cells = [*values, f"{row['runs']}", _mean(numbers, "parameters", ",.0f")]
             cells += [_mean(numbers, "training_seconds", ".0f"), _spread(row, bool(numbers))]
             cells += _difference(row, is_first=index == 0)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+            lines.append(table_row(cells))
         parts.append("\n".join(lines))
     return "\n\n".join([*parts, _legend(max(map(len, results.values())), len(choices) - 1)]) + "\n"
 
@@ -119,10 +126,7 @@ def _spread(row: Mapping[str, Any], has_ended: bool) -> str:
 def _difference(row: Mapping[str, Any], is_first: bool) -> list[str]:
     if is_first or "difference" not in row:
         return ["", "", "baseline" if is_first else ""]
-    interval = row["difference_interval"]
-    between = "" if interval is None else f" [{interval[0]:+.2g}, {interval[1]:+.2g}]"
-    p = row["p_corrected"]
-    return [f"{row['difference']:+.3g}{between}", "" if p is None else f"{p:.2g}", row["verdict"]]
+    return difference_cells(*(row[key] for key in ("difference", "difference_interval", "p_corrected", "verdict")))
 
 
 def _legend(seeds: int, comparisons: int) -> str:

@@ -9,9 +9,11 @@ from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.significance import (
     Difference,
     bootstrap_interval,
+    difference_cells,
     holm,
     paired_bootstrap,
     resample,
+    table_row,
     verdict,
 )
 
@@ -105,10 +107,8 @@ def table(scores: Mapping[str, Mapping[str, Mapping[str, Any]]], comparisons: Se
             if each is None:
                 cells += ["", "", "baseline" if comparisons and model == baseline else ""]
             else:
-                between = "" if each["interval"] is None else " [{:+.2g}, {:+.2g}]".format(*each["interval"])
-                p = "" if each["p_corrected"] is None else f"{each['p_corrected']:.2g}"
-                cells += [f"{each['difference']:+.3g}{between}", p, each["verdict"]]
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+                cells += difference_cells(*(each[key] for key in ("difference", "interval", "p_corrected", "verdict")))
+            lines.append(table_row(cells))
     legend = "Intervals by bootstrap over the test rows: 2.5 to 97.5 % of the resamples."
     if comparisons:
         legend += (

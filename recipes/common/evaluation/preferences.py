@@ -98,9 +98,7 @@ def reply_scores(
     """
     chosen, rejected = [preference.chosen for preference in test], [preference.rejected for preference in test]
     columns = zip(map(last_words, test), before, evaluation.outputs, chosen, rejected, strict=True)
-    rows = [("prompt", "before", "after", "chosen", "rejected"), *columns]
-    lines = ["\t".join(" ".join(text.split()) for text in row) + "\n" for row in rows]
-    run.final_steps.add("samples/test.tsv", run.write_text, "samples/test.tsv", "".join(lines))
+    run.write_rows("samples/test.tsv", [("prompt", "before", "after", "chosen", "rejected"), *columns])
     near = closeness(before, chosen, rejected)
     return {
         "test_nearer_to_chosen_before": mean_of(wins(near, 0)).result,

@@ -24,6 +24,33 @@ class Difference(NamedTuple):
     p: float | None
 
 
+def difference_cells(value: float, interval: Sequence[float] | None, p: float | None, told: str) -> list[str]:
+    """Returns the cells of a table that say how much a score differs, its p value and the verdict.
+
+    Args:
+        value: The difference.
+        interval: Its interval; None for none.
+        p: The p value, corrected for several tests; None where nothing was tested.
+        told: The verdict.
+
+    Example:
+
+    >>> difference_cells(0.05, (0.01, 0.09), 0.02, "higher")
+    ['+0.05 [+0.01, +0.09]', '0.02', 'higher']
+    """
+    between = "" if interval is None else f" [{interval[0]:+.2g}, {interval[1]:+.2g}]"
+    return [f"{value:+.3g}{between}", "" if p is None else f"{p:.2g}", told]
+
+
+def table_row(cells: Sequence[str]) -> str:
+    """Returns a row of a Markdown table.
+
+    Args:
+        cells: Its cells.
+    """
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
 def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Returns the 95 % interval of the mean of a normal population by Student's t; None for fewer than two values.
 

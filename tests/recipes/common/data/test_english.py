@@ -4,9 +4,8 @@ import pytest
 
 from recipes.common.data.chat_data import CONVERSATIONS
 from recipes.common.data.data_sets import Splits
-from recipes.common.data.english_texts import english_texts
 from recipes.common.data.labelled_text import LABELLED
-from recipes.common.data.plain_text import PLAIN
+from recipes.common.data.plain_text import PLAIN, english_texts
 from recipes.common.data.preference_data import PREFERENCES
 
 
