@@ -29,9 +29,9 @@ from recipes.common.evaluation.error_lists import ERRORS_FILE, write_errors
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import evaluate_answers
 from recipes.common.evaluation.held_out import HeldOut, open_rows
-from recipes.common.finish import decoded
+from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.runner import Recipe
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,

@@ -38,8 +38,9 @@ from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import evaluate_labels, labels_of
 from recipes.common.evaluation.held_out import HeldOut, open_rows
 from recipes.common.evaluation.label_metrics import linear_baseline
+from recipes.common.finish import Outcome
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.runner import Recipe
 from recipes.common.training.class_weights import LabelTrainingConfig, class_weights, print_weights
 from recipes.common.training.encoder_recipe import (
     EncoderTokenizerConfig,

@@ -13,7 +13,6 @@ an interrupted run.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -26,9 +25,9 @@ from recipes.common.data.data_config import TextDataConfig
 from recipes.common.errors import ConfigError, errors_of, shown
 from recipes.common.evaluation.evaluations import evaluate_translation
 from recipes.common.evaluation.text_metrics import perplexity
-from recipes.common.finish import decoded
+from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe, trained_within
+from recipes.common.runner import Recipe, trained_within
 from recipes.common.training.distill_data import (
     GENERATED,
     Material,
@@ -38,8 +37,15 @@ from recipes.common.training.distill_data import (
     require_keys_of,
     texts_material,
 )
-from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
-from recipes.common.training.models import ModelConfig
+from recipes.common.training.fitting import (
+    TrainingConfig,
+    compile_model,
+    prepare,
+    require_one_device,
+    token_metrics,
+    train,
+)
+from recipes.common.training.models import ModelConfig, count_trained
 from recipes.common.training.optimizers import SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.students import load_teacher, make_student
 
@@ -175,14 +181,10 @@ def steps(config: DistillConfig, run: RunFolder) -> Outcome:
     weights = weights_of(config, kind)
     with errors_of("distillation"):
         model = zoo.training.Distiller(student, teacher, temperature=config.distillation.temperature, **weights)
-    optimizer = make_optimizer(config.training, material.training.number_of_batches, student)
-    for task, options in ((teacher, {}), (model, {"optimizer": optimizer})):
-        task.compile(
-            loss=zoo.training.TokenCrossEntropy(),
-            weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
-            jit_compile=config.training.is_compiled,
-            **options,
-        )
+    loss = zoo.training.TokenCrossEntropy()
+    options = {"task": student, "loss": loss, "weighted_metrics": token_metrics()}
+    compile_model(model, config.training, material.training.number_of_batches, **options)
+    teacher.compile(loss=loss, weighted_metrics=token_metrics(), jit_compile=config.training.is_compiled)
     shown = ("nll", "loss") if weights["soft"] or weights["cosine"] else ("nll",)
     train(
         model,
@@ -202,7 +204,7 @@ def steps(config: DistillConfig, run: RunFolder) -> Outcome:
     results = {
         "task": kind,
         "teacher_parameters": teacher.count_params(),
-        "trained_parameters": sum(math.prod(weight.shape) for weight in student.trainable_weights),
+        "trained_parameters": count_trained(student),
         **likelihoods("validation", float(logs["nll"])),
         **likelihoods("teacher_validation", float(known["nll"])),
         **{f"validation_{name}": round(float(value), 4) for name, value in logs.items() if name.endswith("_loss")},

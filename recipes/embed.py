@@ -37,8 +37,9 @@ from recipes.common.evaluation.search_evaluations import (
     evaluate_similarity,
     similarity_baseline,
 )
+from recipes.common.finish import Outcome
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.runner import Recipe
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,
     EncoderTokenizerConfig,

@@ -11,7 +11,6 @@ replies, or with `--data.loss all` all messages. The same command resumes an int
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -26,11 +25,11 @@ from recipes.common.errors import BadLines, ConfigError, errors_of
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
 from recipes.common.evaluation.likelihoods import evaluate_replies
-from recipes.common.finish import decoded
+from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe
-from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
-from recipes.common.training.models import ModelConfig, make_or_load_task
+from recipes.common.runner import Recipe
+from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, token_metrics, train
+from recipes.common.training.models import ModelConfig, count_trained, make_or_load_task
 from recipes.common.training.tokenizers import TokenizerConfig
 
 
@@ -138,16 +137,9 @@ def steps(config: FinetuneConfig, run: RunFolder) -> Outcome:
         task = make_model(config, run, chat_format, training)
     is_validation = test == validation
     batches, held_out, test = make_batches(config, task, training, validation, test)
-    with zoo.distribution.scope():
-        task.compile(
-            optimizer=make_optimizer(config.training, batches.number_of_batches, task),
-            weighted_metrics=[
-                zoo.training.TokenNegativeLogLikelihood(name="nll"),
-                zoo.training.TokenAccuracy(),
-                zoo.training.TokenCount(),
-            ],
-            jit_compile=config.training.is_compiled,
-        )
+    nll, count = token_metrics()
+    metrics = [nll, zoo.training.TokenAccuracy(), count]
+    compile_model(task, config.training, batches.number_of_batches, weighted_metrics=metrics)
 
     def samples() -> list[str]:
         shown = test[: config.training.samples]
@@ -169,7 +161,7 @@ def steps(config: FinetuneConfig, run: RunFolder) -> Outcome:
     evaluation = evaluate_replies(task, test, data.max_length, **export)
     unit = "reply_token" if data.loss == "replies" else "token"
     results = {
-        "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
+        "trained_parameters": count_trained(task),
         f"validation_nll_per_{unit}": learned.values[f"nll_per_{unit}"],
         "test_conversations": len(test),
         "exact_match": evaluation.values["exact_match"],

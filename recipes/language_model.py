@@ -25,9 +25,9 @@ from recipes.common.errors import ConfigError
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.held_out import HeldOut, open_text
 from recipes.common.evaluation.likelihoods import evaluate_language_model
-from recipes.common.finish import decoded
+from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.runner import Recipe
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.corpora import (
     TRAIN_HELP,
@@ -37,7 +37,7 @@ from recipes.common.training.corpora import (
     open_corpora,
     open_running_text,
 )
-from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, token_metrics, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.tokenizers import TokenizerConfig
 
@@ -256,13 +256,9 @@ def make_model(
         )
     if corpora:
         check_corpora(config, task, corpora)
-    with zoo.distribution.scope():
-        task.compile(
-            optimizer=make_optimizer(config.training, config.training.batches_per_epoch, task),
-            loss=zoo.training.TokenCrossEntropy(config.training.label_smoothing),
-            weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
-            jit_compile=config.training.is_compiled,
-        )
+    loss = zoo.training.TokenCrossEntropy(config.training.label_smoothing)
+    batches = config.training.batches_per_epoch
+    compile_model(task, config.training, batches, loss=loss, weighted_metrics=token_metrics())
     return task
 
 

@@ -12,7 +12,6 @@ The same command resumes an interrupted run.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -38,11 +37,11 @@ from recipes.common.errors import ConfigError, RecipeError
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.held_out import HeldOut, open_rows
 from recipes.common.evaluation.preferences import draw, evaluate_preferences, last_words, reply_scores
-from recipes.common.finish import decoded
+from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe, trained_within
+from recipes.common.runner import Recipe, trained_within
 from recipes.common.training import models
-from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, require_one_device, train
+from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, require_one_device, train
 from recipes.common.training.reference import reference_likelihoods
 
 
@@ -140,15 +139,12 @@ def steps(config: PreferConfig, run: RunFolder) -> Outcome:
     batches = batching.ExampleBatches(rows, tokens["training"], reference["training"], **options)
     held_out = batching.ExampleBatches(rows, tokens["validation"], reference["validation"], shuffle=False, **options)
     print(f"training: {batches.number_of_rows}, validation: {held_out.number_of_rows}; {rows.dropped.report()}")
-    model.compile(
-        optimizer=make_optimizer(config.training, batches.number_of_batches, task),
-        loss=loss,
-        weighted_metrics=[
-            keras.metrics.MeanMetricWrapper(loss.margins, name="reward_margin"),
-            keras.metrics.MeanMetricWrapper(loss.accuracies, name="reward_accuracy"),
-        ],
-        jit_compile=config.training.is_compiled,
-    )
+    metrics = [
+        keras.metrics.MeanMetricWrapper(loss.margins, name="reward_margin"),
+        keras.metrics.MeanMetricWrapper(loss.accuracies, name="reward_accuracy"),
+    ]
+    options = {"task": task, "loss": loss, "weighted_metrics": metrics}
+    compile_model(model, config.training, batches.number_of_batches, **options)
 
     def samples() -> list[str]:
         shown = test[: config.training.samples]
@@ -173,7 +169,7 @@ def steps(config: PreferConfig, run: RunFolder) -> Outcome:
     draw(run, model.history.history, evaluation.predictions["reward_margin"], is_validation)
     results = {
         "method": config.method,
-        "trained_parameters": sum(math.prod(weight.shape) for weight in task.trainable_weights),
+        "trained_parameters": models.count_trained(task),
         "validation_loss": round(float(logs["loss"]), 4),
         "validation_reward_accuracy": round(float(logs["reward_accuracy"]), 4),
         "validation_reward_margin": round(float(logs["reward_margin"]), 4),

@@ -27,8 +27,9 @@ from recipes.common.errors import ConfigError
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.held_out import HeldOut, open_text
 from recipes.common.evaluation.likelihoods import evaluate_masked_lm, evaluate_replaced_tokens
+from recipes.common.finish import Outcome
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.runner import Recipe
 from recipes.common.training.corpora import (
     TRAIN_HELP,
     WEIGHTS_HELP,

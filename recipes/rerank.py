@@ -36,8 +36,9 @@ from recipes.common.evaluation.evaluation import Evaluation, results_of
 from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
 from recipes.common.evaluation.search import curves_of, order, retrieval_metrics, search, tfidf
 from recipes.common.evaluation.search_evaluations import evaluate_reranking
+from recipes.common.finish import Outcome
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.runner import Recipe
 from recipes.common.saved_models import load_task
 from recipes.common.training.encoder_recipe import (
     EncoderModelConfig,

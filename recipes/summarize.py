@@ -22,9 +22,9 @@ from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import evaluate_summaries
 from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
-from recipes.common.finish import decoded
+from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.runner import Recipe
 from recipes.common.saved_models import make_sampler
 from recipes.common.training.fitting import prepare
 from recipes.common.training.models import make_or_load_task

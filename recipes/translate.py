@@ -30,11 +30,11 @@ from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.evaluations import evaluate_translation
 from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
 from recipes.common.evaluation.translation_metrics import Tokenization, check_tokenization
-from recipes.common.finish import decoded
+from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
-from recipes.common.runner import Outcome, Recipe
+from recipes.common.runner import Recipe
 from recipes.common.saved_models import language_tokens_of, make_sampler
-from recipes.common.training.fitting import TrainingConfig, make_optimizer, prepare, train
+from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, token_metrics, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.optimizers import OPTIMIZER_HELP, OPTIMIZERS, SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.tokenizers import TokenizerConfig
@@ -272,13 +272,8 @@ def train_seq2seq(
         make_pair_batches(config, model, name, pairs, max_lengths)
         for name, pairs in (("training", training), ("validation", validation))
     )
-    with zoo.distribution.scope():
-        model.compile(
-            optimizer=make_optimizer(config, batches.number_of_batches, model),
-            loss=zoo.training.TokenCrossEntropy(config.label_smoothing),
-            weighted_metrics=[zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()],
-            jit_compile=config.is_compiled,
-        )
+    loss = zoo.training.TokenCrossEntropy(config.label_smoothing)
+    compile_model(model, config, batches.number_of_batches, loss=loss, weighted_metrics=token_metrics())
     shown = pairs_that_fit(model, validation, config.samples)
 
     def samples() -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ from recipes.common.export_process import export_with_tensorflow
 from recipes.common.report import PAGE, REPORT, write_inspection, write_report
 from recipes.common.run_folder import RunFolder
 from recipes.common.training.fitting import save_adapter
+from recipes.common.training.models import count_trained
 
 TEST_IS_VALIDATION = (
     "The test data are the validation data, on which the epoch, temperature and thresholds may have been chosen: new "
@@ -27,35 +28,41 @@ TEST_IS_VALIDATION = (
 )
 
 
-def finish(
-    run: RunFolder,
-    recipe: str,
-    task: zoo.Task,
-    results: dict[str, Any],
-    started: float,
-    *,
-    export: dict[str, Any] | None,
-    trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
-    examples: Sequence[Any],
-    test_is_validation: bool | None = None,
-    numbers: str = "",
-) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What the steps of a recipe have made: the trained task, what was measured, and how its export is tried.
+
+    Args:
+        task: The trained task.
+        results: What was measured, plain values.
+        trial: Given the loaded SavedModel, tries it: `(input, output, what the task itself gives)` of a few examples,
+            the latter two strings, lists of strings, or arrays of numbers.
+        examples: A few inputs of the export, as its model card shows them and servers try them first.
+        export: Arguments of `task.export`, plain values, if the config asks for an export.
+        test_is_validation: Whether the test scores are of the validation data, which is said; None without a test.
+        numbers: What the arrays of `trial` are.
+    """
+
+    task: zoo.Task
+    results: Mapping[str, Any]
+    trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]]
+    examples: Sequence[Any]
+    export: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    test_is_validation: bool | None = None
+    numbers: str = ""
+
+
+def finish(run: RunFolder, recipe: str, outcome: Outcome, started: float) -> dict[str, Any]:
     """Writes the results, and then what may fail: pictures, adapter, export, model card, inspection and report.
 
     The names of final steps that failed, or have not been done yet, are in the results as `failed`.
 
     Args:
-        run: The run folder.
+        run: The run folder, of a config with the key `export`.
         recipe: Name of the recipe.
-        task: The trained task.
-        results: What was measured; sizes and times are added, and how many weights trained where not all did.
+        outcome: The trained task and what was measured; sizes and times are added, the best epoch, and how many weights
+            trained where not all did.
         started: `time.monotonic()` when the recipe began.
-        export: Arguments of `task.export`, plain values; None for no export.
-        trial: Given the loaded SavedModel, tries it: `(input, output, what the task itself gives)` of a few examples,
-            the latter two strings, lists of strings, or arrays of numbers.
-        examples: A few inputs of the export, as its model card shows them and servers try them first.
-        numbers: What the arrays of `trial` are.
-        test_is_validation: Whether the test scores are of the validation data, which is said; None without a test.
 
     Returns:
         The results.
@@ -63,13 +70,16 @@ def finish(
     Raises:
         UnfinishedError: If a final step has failed.
     """
-    trained = sum(math.prod(weight.shape) for weight in task.trainable_weights)
+    task, is_validation = outcome.task, outcome.test_is_validation
+    results = {"parameters": task.count_params(), **outcome.results, **run.best}
+    results["training_seconds"] = round(run.training_seconds, 1)
+    trained = count_trained(task)
     if trained < task.count_params():
         results["trained_parameters"] = trained
     results.update(run.data.counts)
-    if test_is_validation is not None:
-        results["test_is_validation"] = test_is_validation
-    if test_is_validation:
+    if is_validation is not None:
+        results["test_is_validation"] = is_validation
+    if is_validation:
         print(TEST_IS_VALIDATION)
 
     # once: the card and the results state the same
@@ -81,17 +91,17 @@ def finish(
         run.write_text("results.json", json.dumps({**results, **unfinished}, indent=2) + "\n")
 
     def write_export() -> None:
-        results["export_megabytes"] = round(export_model(run, task, export, trial, examples, numbers) / 1e6, 2)
+        results["export_megabytes"] = round(export_model(run, outcome) / 1e6, 2)
 
     def write_card() -> None:
         run.write_text("model_card.md", str(model_card(run, recipe, task, results)))
 
     steps = run.final_steps
     steps.add("adapter", save_adapter, task, run)
-    if export is not None:
+    if run.config.export:
         steps.add("export", write_export)
     steps.add("model_card.md", write_card)
-    steps.add(PAGE, write_inspection, run, task, examples)
+    steps.add(PAGE, write_inspection, run, task, outcome.examples)
     steps.add(REPORT, lambda: print(f"report: {write_report(run, recipe, task, list(_flat(results)))}"))
     write_results()
     steps.run()
@@ -103,25 +113,17 @@ def finish(
     return results
 
 
-def export_model(
-    run: RunFolder,
-    task: zoo.Task,
-    options: dict[str, Any],
-    trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]],
-    examples: Sequence[Any],
-    numbers: str = "",
-) -> int:
+def export_model(run: RunFolder, outcome: Outcome) -> int:
     """Exports the model as a new version and tries it; returns its size in bytes.
 
     Args:
         run: The run folder.
-        task: The trained task.
-        options: Arguments of `task.export`, plain values.
-        trial, examples, numbers: As for `finish`.
+        outcome: The trained task, and how its export is tried.
 
     Raises:
         RuntimeError: If the export gives other outputs than the task.
     """
+    task, options, examples = outcome.task, dict(outcome.export), outcome.examples
     version = zoo.export.new_version(run.export)
     # a server may wait for it: it appears when it has been tried
     with zoo.storage.replace_folder(version, lambda old: False, "new version") as folder:
@@ -129,7 +131,7 @@ def export_model(
             task.export(folder, **options, examples=examples)
         else:
             export_with_tensorflow(run.path / "model", folder, options, examples, type(task).__name__)
-        try_export(folder, trial, numbers)
+        try_export(folder, outcome.trial, outcome.numbers)
         size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     print(f"export: {version}")
     return size
@@ -140,7 +142,7 @@ def try_export(folder: Path, trial: Callable[[Any], Iterable[tuple[Any, Any, Any
 
     Args:
         folder: Its folder.
-        trial, numbers: As for `finish`.
+        trial, numbers: See `Outcome`.
 
     Raises:
         RuntimeError: If it gives other outputs than the task.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,29 +12,9 @@ import zoo
 from recipes.common.errors import ConfigError
 from recipes.common.evaluation.evaluation import Evaluation
 from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut
-from recipes.common.finish import finish
+from recipes.common.finish import Outcome, finish
 from recipes.common.run_folder import RunFolder, has_ended
 from recipes.common.training.fitting import prepare
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """What the steps of a recipe have made: the trained task, what was measured, and how its export is tried.
-
-    Args:
-        task: The trained task.
-        results: What was measured. The number of its parameters, the best epoch and the seconds of training are added.
-        trial, examples, numbers, test_is_validation: See `finish`.
-        export: Arguments of the export, if the config asks for one.
-    """
-
-    task: zoo.Task
-    results: dict[str, Any]
-    trial: Callable[[Any], Iterable[tuple[Any, Any, Any]]]
-    examples: Sequence[Any]
-    export: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    test_is_validation: bool | None = None
-    numbers: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,21 +56,7 @@ class Recipe:
         started = time.monotonic()
         self.check(config)
         with RunFolder(config.run_folder, config) as run:
-            outcome = self.steps(config, run)
-            results = {"parameters": outcome.task.count_params(), **outcome.results}
-            results |= {**run.best, "training_seconds": round(run.training_seconds, 1)}
-            return finish(
-                run,
-                self.name,
-                outcome.task,
-                results,
-                started,
-                export=dict(outcome.export) if config.export else None,
-                trial=outcome.trial,
-                examples=outcome.examples,
-                test_is_validation=outcome.test_is_validation,
-                numbers=outcome.numbers,
-            )
+            return finish(run, self.name, self.steps(config, run), started)
 
     def evaluated(self, task: zoo.Task, held_out: HeldOut) -> Evaluation:
         """Returns what a model makes of data, read and measured as the recipe does it.

@@ -11,7 +11,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import setting
 from recipes.common.run_folder import RunFolder
-from recipes.common.training.fitting import TrainingConfig, make_optimizer, train
+from recipes.common.training.fitting import TrainingConfig, compile_model, train
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.tokenizers import TokenizerConfig
@@ -106,13 +106,8 @@ def train_encoder_task(
     print(f"training: {batches.number_of_rows} examples; validation: {held_out.number_of_rows}")
     for name, part in (("training", batches), ("validation", held_out)):
         print_cut(name, part.number_cut, part.number_of_rows, "examples", task.preprocessor)
-    with zoo.distribution.scope():
-        task.compile(
-            optimizer=make_optimizer(config, batches.number_of_batches, task),
-            loss=loss,
-            weighted_metrics=task.default_metrics() or None,
-            jit_compile=config.is_compiled,
-        )
+    metrics = task.default_metrics() or None
+    compile_model(task, config, batches.number_of_batches, loss=loss, weighted_metrics=metrics)
     curves = {"training, loss": "loss", "validation, loss": "val_loss"}
     if metric != "loss":
         curves.update({f"training, {metric}": metric, f"validation, {metric}": f"val_{metric}"})

@@ -270,6 +270,28 @@ def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> 
     return optimizer
 
 
+def compile_model(
+    model: keras.Model, config: TrainingConfig, batches: int, *, task: zoo.Task | None = None, **options: Any
+) -> None:
+    """Compiles a model for its training, on the devices that the config names.
+
+    Args:
+        model: The task, or a model around one.
+        config: The configuration.
+        batches: Number of batches of an epoch.
+        task: The task that is trained, where the model is one around it.
+        **options: Further arguments of `compile`, such as `loss` and `weighted_metrics`.
+    """
+    with zoo.distribution.scope():
+        optimizer = make_optimizer(config, batches, model if task is None else task)
+        model.compile(optimizer=optimizer, jit_compile=config.is_compiled, **options)
+
+
+def token_metrics() -> list[keras.metrics.Metric]:
+    """Returns what is measured of models that guess tokens: "nll", their negative log-likelihood, and their number."""
+    return [zoo.training.TokenNegativeLogLikelihood(name="nll"), zoo.training.TokenCount()]
+
+
 def train(
     model: keras.Model,
     run: RunFolder,

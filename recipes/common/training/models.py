@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
@@ -281,6 +282,15 @@ def load_start(kind: type[AnyTask], model: ModelConfig, **task_options: Any) -> 
         task.remove_adapters(*adapters)  # those that were not active
     _quantize(task, model)
     return task
+
+
+def count_trained(task: zoo.Task) -> int:
+    """Returns how many numbers of a task are trained.
+
+    Args:
+        task: The task.
+    """
+    return sum(math.prod(weight.shape) for weight in task.trainable_weights)
 
 
 def _quantize(task: zoo.Task, model: ModelConfig) -> None:

@@ -50,13 +50,12 @@ def test_a_run_that_is_killed_in_its_final_steps_has_not_ended(tiny_llama, tmp_p
     def interrupt(path):
         raise KeyboardInterrupt
 
-    config = translate.TranslateConfig(run_folder=str(tmp_path / "run"))
+    config = translate.TranslateConfig(run_folder=str(tmp_path / "run"), export=False)
     with RunFolder(tmp_path / "run", config) as run:
         run.draw("loss.png", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            finishing.finish(
-                run, "translate", tiny_llama, {"loss": 0.5}, 0.0, export=None, trial=lambda served: [], examples=[]
-            )
+            outcome = finishing.Outcome(tiny_llama, {"loss": 0.5}, lambda served: [], [])
+            finishing.finish(run, "translate", outcome, 0.0)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["loss"] == 0.5
     assert not has_ended(tmp_path / "run", config)
 
@@ -120,9 +119,8 @@ def test_results_come_first(where, name, tiny_llama, tmp_path, monkeypatch):
         monkeypatch.setattr(finishing, where, fail_late)
 
     def finish(run):
-        return finishing.finish(
-            run, "translate", tiny_llama, {"loss": 0.5}, 0.0, export={}, trial=lambda served: [], examples=["alpha"]
-        )
+        outcome = finishing.Outcome(tiny_llama, {"loss": 0.5}, lambda served: [], ["alpha"])
+        return finishing.finish(run, "translate", outcome, 0.0)
 
     with RunFolder(tmp_path / "run", config) as run:
         if name.startswith("plots"):

@@ -14,7 +14,7 @@ from recipes import classify, finetune, translate
 from recipes.common.config import parse
 from recipes.common.data.labelled_text import LabelledText
 from recipes.common.errors import ConfigError, DataError
-from recipes.common.finish import finish
+from recipes.common.finish import Outcome, finish
 from recipes.common.run_folder import RunFolder
 from recipes.common.saved_models import load_task, make_sampler
 from recipes.common.training.fitting import save_adapter
@@ -145,10 +145,10 @@ def test_a_head_that_is_made_anew_is_said_by_the_key(run, saved, capsys):
 
 def test_an_adapter_has_what_was_fitted_after_the_training(saved, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(saved)
-    with RunFolder(tmp_path / "run", classify.ClassifyConfig()) as run:
+    with RunFolder(tmp_path / "run", classify.ClassifyConfig(export=False)) as run:
         task = make(run, zoo.TextClassifier, ModelConfig(start_from="run", lora=LoraConfig(rank=2)), labels=["a", "b"])
         task.temperature = 3.0
-        finish(run, "classify", task, {}, 0.0, export=None, trial=lambda served: [], examples=[])
+        finish(run, "classify", Outcome(task, {}, lambda served: [], []), 0.0)
         # wherever it is read
         monkeypatch.chdir(tmp_path)
         again = zoo.Task.from_preset(tmp_path / "run" / "adapter")
