@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import csv
 import html
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 import huggingface_hub
 
 import zoo
-from recipes.common.run_folder import RunFolder
+from recipes.common.run_folder import RunFolder, read_metrics, validation_unit
 
 REPORT = "report.html"
 PAGE = "inspect.html"
@@ -66,7 +65,7 @@ def write_report(run: RunFolder, recipe: str, task: zoo.Task, scores: Sequence[t
     title = f"{type(task).__name__} trained with recipes.{recipe}"
     sections = {
         "Scores": _table(scores),
-        "Curves": _curves(run.path / "metrics.csv", _unit(run.config)),
+        "Curves": _curves(run.path, validation_unit(run.config.training)),
         "Samples": _samples(run.path / "samples"),
         "Pictures": _pictures(run.plots),
     }
@@ -99,18 +98,14 @@ def _table(rows: Sequence[tuple[str, Any]]) -> str:
     )
 
 
-def read_metrics(path: Path) -> dict[str, list[tuple[float, float]]]:
-    """Returns the metrics of a run by name: (epoch from 1, value), those that are numbers.
+def metric_series(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """Returns the metrics of a run by name: (validation from 1, value), those that are numbers.
 
     Args:
-        path: The file `metrics.csv` of a run; there may be none.
+        folder: Its folder.
     """
-    if not path.is_file():
-        return {}
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
     series: dict[str, list[tuple[float, float]]] = {}
-    for number, row in enumerate(rows, 1):
+    for number, row in enumerate(read_metrics(folder), 1):
         for name, text in row.items():
             value = _number(text)
             if name not in (None, "epoch") and value is not None:
@@ -126,14 +121,9 @@ def _number(text: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _unit(config: Any) -> str:
-    """What a row of the metrics is of."""
-    return "epoch" if getattr(config.training, "evaluate_every", None) is None else "round"
-
-
-def _curves(path: Path, unit: str) -> str:
+def _curves(folder: Path, unit: str) -> str:
     """A chart for each metric, with its validation in the same one."""
-    series = read_metrics(path)
+    series = metric_series(folder)
     charts = []
     for name in series:
         if name in _NO_CURVES or name.startswith("val_") and name.removeprefix("val_") in series:

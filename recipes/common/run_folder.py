@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import itertools
 import json
@@ -166,6 +167,28 @@ def trained(folder: Path) -> tuple[int, int] | None:
     """
     position = zoo.training.saved_position(folder / "checkpoints" / "state")
     return None if position in (None, (0, 0)) else position
+
+
+def read_metrics(folder: Path) -> list[dict[str, str]]:
+    """Returns the rows of the `metrics.csv` of a run, one for each validation, see `validation_unit`.
+
+    Args:
+        folder: Its folder; there may be no such file yet.
+    """
+    path = folder / _METRICS_FILE
+    if not path.is_file():
+        return []
+    with open(path, encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def validation_unit(training: Any) -> str:
+    """Returns what stands between two validations of a run: an epoch, or a round of `training.evaluate_every` batches.
+
+    Args:
+        training: The group `training` of its config.
+    """
+    return "epoch" if getattr(training, "evaluate_every", None) is None else "round"
 
 
 def has_ended(folder: Path, config: Any) -> bool:
@@ -364,7 +387,7 @@ class RunFolder:
         training = getattr(config, "training", None)
         wanted = getattr(training, "epochs", math.inf)
         # rounds are not epochs
-        if getattr(training, "evaluate_every", None) is None and wanted < epochs + (batches > 0):
+        if validation_unit(training) == "epoch" and wanted < epochs + (batches > 0):
             raise RunFolderError(
                 f"training.epochs must be at least {epochs + (batches > 0)}, as many as have been begun in "
                 f"{str(self.path)!r}, got {wanted}; name another folder for a shorter run"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
 import hashlib
 import itertools
@@ -18,7 +17,7 @@ from recipes.common import config as configs
 from recipes.common.config_sources import read_word
 from recipes.common.errors import ConfigError, shown
 from recipes.common.processes import python_command
-from recipes.common.run_folder import changes, find_run
+from recipes.common.run_folder import changes, find_run, read_metrics, validation_unit
 
 # the result that a recipe is known by: the first of these that it has
 MAIN_METRICS = (
@@ -126,7 +125,7 @@ class Run:
     @property
     def unit(self) -> str:
         """What the rows of its curves are: epochs, or rounds of `training.evaluate_every` batches."""
-        return "epoch" if getattr(self.config.training, "evaluate_every", None) is None else "round"
+        return validation_unit(self.config.training)
 
     @property
     def steps(self) -> int:
@@ -147,11 +146,7 @@ class Run:
 
     def curves(self) -> list[dict[str, str]]:
         """Returns the rows of its `metrics.csv`, one for each validation, see `unit`."""
-        path = Path(self.config.run_folder, "metrics.csv")
-        if not path.is_file():
-            return []
-        with open(path, encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
+        return read_metrics(Path(self.config.run_folder))
 
     def has_ended(self) -> bool:
         """Returns whether it has results and no final step has failed, see `StoredRun`."""

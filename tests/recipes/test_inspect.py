@@ -11,7 +11,7 @@ from recipes import generate, inspect, plan, translate  # noqa: E402
 from recipes.common.config import parse  # noqa: E402
 from recipes.common.errors import ConfigError, DataError  # noqa: E402
 from recipes.common.report import (  # noqa: E402
-    read_metrics,
+    metric_series,
     write_inspection,  # noqa: E402
     write_report,
 )
@@ -111,7 +111,7 @@ def test_a_page_that_cannot_be_written_costs_no_run(tiny_llama, folder, fault, m
 def test_report(tiny_llama, folder):
     lines = ["epoch,loss,nll,tokens,val_nll,val_only", "0,3.5,3.0,9,2.5,1", "1,2.5,2.0,9,1.5,", "2,nan,1.0,9,0.5,3"]
     (folder.path / "metrics.csv").write_text("\n".join(lines) + "\n")
-    assert read_metrics(folder.path / "metrics.csv")["loss"] == [(1, 3.5), (2, 2.5)]
+    assert metric_series(folder.path)["loss"] == [(1, 3.5), (2, 2.5)]
     for epoch in (1, 2, 10):
         folder.write_text(f"samples/epoch-{epoch:04d}.txt", f"sample of {epoch} <b>\n")
     rows = "".join(f"line {number}\t<i>\n" for number in range(99))

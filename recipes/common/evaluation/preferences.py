@@ -14,7 +14,7 @@ from recipes.common.data.preference_data import Preference, PreferenceRows
 from recipes.common.errors import errors_of
 from recipes.common.evaluation.evaluation import Evaluation, mean_of
 from recipes.common.evaluation.likelihoods import batch_size_of
-from recipes.common.run_folder import RunFolder
+from recipes.common.run_folder import RunFolder, validation_unit
 from recipes.common.training.reference import likelihoods
 
 
@@ -127,10 +127,9 @@ def count_cut_prompts(name: str, task: zoo.CausalLM, learned: Any, new_tokens: i
 def draw(run: RunFolder, history: dict[str, list[float]], margins: np.ndarray, is_validation: bool) -> None:
     """Draws margins and accuracies of rewards by validation, and the margins of the test pairs."""
     numbers = range(1, len(history["loss"]) + 1)
-    unit = "epoch" if run.config.training.evaluate_every is None else "round"
     for name, label in (("reward_margin", "margin of rewards"), ("reward_accuracy", "accuracy of rewards")):
         series = {part: (numbers, history[f"{key}{name}"]) for part, key in (("training", ""), ("validation", "val_"))}
-        labels = {"x_label": unit, "y_label": label, "title": "Chosen over rejected"}
+        labels = {"x_label": validation_unit(run.config.training), "y_label": label, "title": "Chosen over rejected"}
         run.draw(f"{name}.png", zoo.inspect.plot_curves, series, **labels)
     labels = {"x_label": "margin of rewards, chosen over rejected", "title": title_of("pairs", is_validation)}
     run.draw("test_margins.png", plot_histogram, margins, **labels)

@@ -20,7 +20,7 @@ from recipes.common.config import setting
 from recipes.common.data.data_config import check_data
 from recipes.common.errors import ConfigError, RecipeError, RunFolderError, errors_of, shown
 from recipes.common.output_file import check_place
-from recipes.common.run_folder import RunFolder, trained
+from recipes.common.run_folder import RunFolder, trained, validation_unit
 from recipes.common.training import progress
 from recipes.common.training.callbacks import check_callbacks, make_callbacks
 from recipes.common.training.models import check_model
@@ -328,9 +328,9 @@ def train(
         RunFolderError: If the run was begun with other data, or has been trained for more rounds.
         RecipeError: If the loss is not finite.
     """
-    epochs, unit = config.epochs, "epoch"
+    unit = validation_unit(config)
+    epochs = number_of_rounds(config.epochs, batches.number_of_batches, config.evaluate_every)
     if config.evaluate_every is not None:
-        epochs, unit = number_of_rounds(epochs, batches.number_of_batches, config.evaluate_every), "round"
         print(
             f"a validation every {config.evaluate_every} batches, {epochs} rounds in all; an epoch has "
             f"{batches.number_of_batches} batches"
