@@ -156,15 +156,15 @@ def _evaluation(
     return Evaluation(rows, outputs, counts, metrics, others, {f"nll_per_{unit}": tells})
 
 
-def evaluate_masked_lm(task: zoo.MaskedLM, texts: list[str], batch_size: int = 32) -> Evaluation:
+def evaluate_masked_lm(task: zoo.MaskedLM, texts: list[str]) -> Evaluation:
     """Returns likelihood and accuracy of hidden tokens, always the same ones of the same texts.
 
     Args:
         task: The model, which says how many are hidden.
         texts: The texts.
-        batch_size: Texts of a batch.
     """
     sums, tokens, hits, guessed = [], [], [], []
+    batch_size = batch_size_of(task, task.preprocessor.sequence_length)
     for start in range(0, len(texts), batch_size):
         some = texts[start : start + batch_size]
         with errors_of("data"):
