@@ -7,15 +7,17 @@ import keras
 from keras import ops
 
 from layers.attention.masks import AttentionMask, both
-from layers.call_arguments import accepts_argument, arguments_for, mask_argument
+from layers.call_arguments import accepts_argument, arguments_for, is_argument, mask_argument
 from layers.constructor_arguments import ConfigFromArguments
 from layers.dropout import Dropout
 from layers.errors import describe
+from layers.fusion import sizes
 from layers.norm_makers import NormMaker
 from layers.norms import LayerNorm
 from layers.positions.base import positions_from
 from layers.remat import rematerialize
 from layers.roles import WHOLE, Role
+from layers.view import View
 
 PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 
@@ -75,6 +77,8 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
         sequence_length, cache, cache_index: Arguments of the self-attention, see `MultiHeadAttention`.
         projected_memory: Keys and values of the memory, the result of `cross_attention.project_memory`.
         return_weights: Whether to return the attention weights too.
+        view: The result of `look`, made once for several blocks, in place of all arguments but `inputs`, `memory`,
+            `cache`, `projected_memory`, `return_weights` and `training`.
         mask, inputs_mask, memory_mask: Keras's masks of `inputs` (the first two) and `memory`, filled in by Keras.
         training: Whether dropout is active.
         arguments: Further tensors. Names that begin with `memory_` (`memory_padding_mask`, or `memory_lengths` in its
@@ -230,59 +234,44 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
         cache_index: Any = None,
         projected_memory: dict[str, Any] | None = None,
         return_weights: bool = False,
+        view: View | None = None,
         mask: Any = None,
         inputs_mask: Any = None,
         memory_mask: Any = None,
         training: bool | None = None,
         **arguments: Any,
     ) -> Any:
-        has_memory = memory is not None or projected_memory is not None
-        if has_memory != (self.cross_attention is not None):
-            raise ValueError(
-                "memory or projected_memory must be given exactly when the block has a cross_attention, got "
-                f"memory={describe(memory)} and projected_memory={describe(projected_memory)} with "
-                f"cross_attention={self.cross_attention!r}."
+        if view is None:
+            view = self.look(
+                inputs,
+                memory,
+                padding_mask=padding_mask,
+                lengths=lengths,
+                positions=positions,
+                sequence_length=sequence_length,
+                cache=cache,
+                cache_index=cache_index,
+                projected_memory=projected_memory,
+                inputs_mask=mask if inputs_mask is None else inputs_mask,
+                memory_mask=memory_mask,
+                **arguments,
             )
-        inputs_mask = mask if inputs_mask is None else inputs_mask
-        if lengths is not None and padding_mask is None:
-            padding_mask = AttentionMask(key_lengths=lengths).with_padding_mask(ops.shape(inputs)[1]).key_padding_mask
-        if cache is None:
-            padding_mask = both(padding_mask, inputs_mask)
-            token_mask = padding_mask
-        else:
-            token_mask = both(mask_of_new(inputs, padding_mask, positions, cache_index), inputs_mask)
-        arguments = {name: value for name, value in arguments.items() if value is not None}
-        to_memory = {name: arguments.pop(name) for name in list(arguments) if name.startswith("memory_")}
-        to_attention = arguments_for(
-            self.attention,
-            "attention",
-            lengths=lengths,
-            positions=positions,
-            sequence_length=sequence_length,
-            cache=cache,
-            cache_index=cache_index,
-            return_weights=return_weights,
-            **arguments,
+        to_attention = view.to_attention | arguments_for(
+            self.attention, "attention", cache=cache, return_weights=return_weights
         )
-        if lengths is None:
-            to_attention |= mask_argument(self.attention, padding_mask)
+        to_memory = view.to_memory
         if self.cross_attention is not None:
-            to_memory = self._memory_arguments(
-                to_memory, memory_mask, projected_memory, return_weights, arguments.get("segment_ids")
+            to_memory = to_memory | arguments_for(
+                self.cross_attention,
+                "cross_attention",
+                projected_memory=projected_memory,
+                return_weights=return_weights,
             )
-            query_positions = positions
-            if positions is None and cache is not None:
-                query_positions = positions_from(cache_index, ops.shape(inputs)[1])
-            if query_positions is not None and accepts_argument(self.cross_attention, "positions"):
-                to_memory["positions"] = query_positions
-        elif to_memory:
-            found = ", ".join(describe(to_memory[name]) for name in sorted(to_memory))
-            raise ValueError(f"{', '.join(sorted(to_memory))} must be None without cross_attention, got {found}.")
 
         def run(*tensors: Any) -> tuple[Any, Any, dict[str, Any]]:
             return self._run(*tensors, training)
 
-        tensors = (inputs, memory, token_mask, to_attention, to_memory)
+        tensors = (inputs, memory, view.token_mask, to_attention, to_memory)
         if self.remat and training and cache is None and not return_weights:
             return rematerialize(self, lambda *tensors: run(*tensors)[0], *tensors)
         x, written, weights = run(*tensors)
@@ -293,23 +282,71 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
             results += (weights,)
         return results if len(results) > 1 else x
 
-    def _memory_arguments(
-        self, arguments: dict[str, Any], memory_mask: Any, projected_memory: Any, return_weights: bool, segments: Any
-    ) -> dict[str, Any]:
-        """The arguments of the cross-attention, with the segments of the queries if the memory has segments."""
-        padding_mask = both(arguments.pop("memory_padding_mask", None), memory_mask)
-        lengths = arguments.pop("memory_lengths", None)
-        if arguments.get("memory_segment_ids") is not None:
-            arguments["segment_ids"] = segments
-        masks = mask_argument(self.cross_attention, padding_mask) if lengths is None else {}
-        return masks | arguments_for(
-            self.cross_attention,
-            "cross_attention",
-            lengths=lengths,
-            projected_memory=projected_memory,
-            return_weights=return_weights,
-            **arguments,
-        )
+    def look(
+        self,
+        inputs: Any,
+        memory: Any = None,
+        *,
+        padding_mask: Any = None,
+        lengths: Any = None,
+        positions: Any = None,
+        cache: dict[str, Any] | None = None,
+        cache_index: Any = None,
+        projected_memory: dict[str, Any] | None = None,
+        inputs_mask: Any = None,
+        memory_mask: Any = None,
+        **arguments: Any,
+    ) -> View:
+        """Returns what the block knows about the tokens of a call, for its `view` and that of blocks that look alike.
+
+        Args:
+            inputs, memory, cache, projected_memory: As for the call. Only their shapes are used.
+            padding_mask, lengths, positions, cache_index, inputs_mask, memory_mask, arguments: As for the call.
+
+        Raises:
+            ValueError: See the call.
+        """
+        has_memory = memory is not None or projected_memory is not None
+        if has_memory != (self.cross_attention is not None):
+            raise ValueError(
+                "memory or projected_memory must be given exactly when the block has a cross_attention, got "
+                f"memory={describe(memory)} and projected_memory={describe(projected_memory)} with "
+                f"cross_attention={self.cross_attention!r}."
+            )
+        if lengths is not None and padding_mask is None:
+            padding_mask = AttentionMask(key_lengths=lengths).with_padding_mask(sizes(inputs)[1]).key_padding_mask
+        if cache is None:
+            token_mask = padding_mask = both(padding_mask, inputs_mask)
+        else:
+            token_mask = both(mask_of_new(inputs, padding_mask, positions, cache_index), inputs_mask)
+        arguments = {name: value for name, value in arguments.items() if value is not None}
+        about_memory = {name: arguments.pop(name) for name in list(arguments) if name.startswith("memory_")}
+        given = {"lengths": lengths, "positions": positions, "cache": cache, "cache_index": cache_index, **arguments}
+        to_attention = _seen_by(self.attention, "attention", (inputs,), padding_mask, inputs_mask, given)
+        if self.cross_attention is None:
+            if about_memory:
+                found = ", ".join(describe(about_memory[name]) for name in sorted(about_memory))
+                raise ValueError(
+                    f"{', '.join(sorted(about_memory))} must be None without cross_attention, got {found}."
+                )
+            return View(token_mask, to_attention, {})
+        padding_mask = both(about_memory.pop("memory_padding_mask", None), memory_mask)
+        given = {"lengths": about_memory.pop("memory_lengths", None), "projected_memory": projected_memory}
+        if about_memory.get("memory_segment_ids") is not None:  # queries see the memory of their segment
+            given["segment_ids"] = arguments.get("segment_ids")
+        if positions is None and cache is not None:
+            positions = positions_from(cache_index, sizes(inputs)[1])
+        if accepts_argument(self.cross_attention, "positions"):
+            given["positions"] = positions
+        given |= about_memory
+        tensors = (inputs, memory)
+        to_memory = _seen_by(self.cross_attention, "cross_attention", tensors, padding_mask, inputs_mask, given)
+        return View(token_mask, to_attention, to_memory)
+
+    @property
+    def outlook(self) -> tuple[Any, ...]:
+        """What a view depends on besides the call arguments: blocks with equal ones share their views."""
+        return tuple(getattr(part, "outlook", part) for part in (self.attention, self.cross_attention))
 
     def _run(
         self,
@@ -381,6 +418,26 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
         return tuple(inputs_shape)
 
 
+def _seen_by(
+    sublayer: keras.layers.Layer,
+    role: str,
+    tensors: tuple[Any, ...],
+    padding_mask: Any,
+    inputs_mask: Any,
+    given: dict[str, Any],
+) -> dict[str, Any]:
+    """The arguments that tell a sublayer about the tokens: the facts, or a view of them if it has a method `look`."""
+    facts = arguments_for(sublayer, role, **given)
+    if given["lengths"] is None:
+        facts |= mask_argument(sublayer, padding_mask)
+    seen = {}
+    look = getattr(type(sublayer), "look", None)
+    if look is not None and accepts_argument(sublayer, "view"):
+        seen = {name: fact for name, fact in facts.items() if is_argument(look, name)}
+        facts["view"] = look(sublayer, *tensors, inputs_mask=inputs_mask, **seen)
+    return {name: fact for name, fact in facts.items() if name not in {*seen, "cache", "projected_memory"}}
+
+
 def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any) -> Any:
     """Returns which of the positions that a cached call adds are real, `(batch, length)`; None if all are.
 
@@ -390,7 +447,7 @@ def mask_of_new(inputs: Any, padding_mask: Any, positions: Any, cache_index: Any
         positions: Positions, `(length,)` or `(batch, length)`, below zero for padding; or None.
         cache_index: Slot of the first new entry, a scalar integer or one per row `(batch,)`.
     """
-    batch, length = ops.shape(inputs)[:2]
+    batch, length = sizes(inputs)[:2]
     masks = []
     if positions is not None:
         masks.append(ops.broadcast_to(ops.convert_to_tensor(positions) >= 0, (batch, length)))

@@ -29,8 +29,13 @@ def accepts_argument(layer: keras.layers.Layer, argument: str) -> bool:
     >>> accepts_argument(keras.layers.GRU(8), "mask"), accepts_argument(keras.layers.Dense(8), "mask")
     (True, False)
     """
-    named, takes_any = _arguments(type(layer).call)
-    return takes_any or argument in named
+    return is_argument(type(layer).call, argument)
+
+
+def is_argument(function: Callable[..., Any], name: str) -> bool:
+    """Returns whether a function has an argument of that name, or accepts any argument."""
+    named, takes_any = _arguments(function)
+    return takes_any or name in named
 
 
 def mask_argument(layer: keras.layers.Layer, mask: Any) -> dict[str, Any]:

@@ -72,7 +72,8 @@ def update_slice(inputs: Any, start: Any, updates: Any) -> Any:
 
     Args:
         inputs: The tensor.
-        start: The place, an integer or integer scalar for each axis. It is moved so that the updates fit.
+        start: The place, an integer or integer scalar for each axis, or a vector of these. It is moved so that the
+            updates fit.
         updates: The values to write, of the rank of `inputs`.
     """
     forms = _forms.get()
@@ -80,11 +81,11 @@ def update_slice(inputs: Any, start: Any, updates: Any) -> Any:
         return keras.ops.slice_update(inputs, start, updates)
     import tensorflow as tf
 
-    size = tf.shape(updates)
-    begin = tf.stack([tf.cast(place, tf.int32) for place in start])
-    begin = tf.maximum(tf.minimum(begin, tf.shape(inputs) - size), 0)
+    size, most = sizes(updates), sizes(inputs)
+    begin = start if tf.is_tensor(start) else tf.stack([tf.cast(place, tf.int32) for place in start])
+    begin = tf.clip_by_value(begin, 0, [each - part for each, part in zip(most, size, strict=True)])
     written = tf.raw_ops.TensorStridedSliceUpdate(
-        input=inputs, begin=begin, end=begin + size, strides=tf.ones_like(begin), value=updates
+        input=inputs, begin=begin, end=begin + size, strides=[1] * len(size), value=updates
     )
     written.set_shape(inputs.shape)
     return written
@@ -154,10 +155,21 @@ def as_matrix(function: Callable[[Any], Any], x: Any) -> Any:
 
     >>> as_matrix(lambda rows: keras.ops.relu(keras.ops.matmul(rows, kernel) + bias), x)
     """
+    outputs, shape = function(to_matrix(x)), sizes(x)
+    return outputs if len(outputs.shape) == len(shape) else keras.ops.reshape(outputs, (*shape[:-1], outputs.shape[-1]))
+
+
+def to_matrix(x: Any) -> Any:
+    """Returns `x` `(..., width)` as one matrix `(rows, width)` with TensorFlow, else `x` itself, see `as_matrix`."""
     if keras.backend.backend() != "tensorflow" or len(x.shape) <= 2:
-        return function(x)
-    outputs = function(keras.ops.reshape(x, (-1, x.shape[-1])))
-    return keras.ops.reshape(outputs, (*keras.ops.shape(x)[:-1], outputs.shape[-1]))
+        return x
+    return keras.ops.reshape(x, (-1, x.shape[-1]))
+
+
+def sizes(x: Any) -> tuple[Any, ...]:
+    """Returns `keras.ops.shape(x)`, which makes an operation in a graph of TensorFlow, without one if all are known."""
+    shape = tuple(x.shape)
+    return keras.ops.shape(x) if None in shape else shape
 
 
 def layer_norm_is_joined(x: Any, training: bool | None) -> bool:

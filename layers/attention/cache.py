@@ -1,12 +1,13 @@
 """Key-value caches of attention: a layout makes, writes and reads a plain tree of tensors."""
 
+import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
 from layers.constructor_arguments import ConfigFromArguments
-from layers.fusion import update_slice
+from layers.fusion import sizes, update_slice
 
 
 class CacheLayout(ConfigFromArguments):
@@ -19,8 +20,9 @@ class CacheLayout(ConfigFromArguments):
     or one number per row, `(batch,)`; with one per row, texts can start and end at different steps. Rows with fewer new
     entries than others are padded on the right. Entries beyond the `count` of a row do not count as written.
 
-    To add a layout, derive a class and override `make`, `write` and `entries`. Override `extend` too if new queries
-    must see entries that the new keys overwrite.
+    Where entries go depends on numbers and shapes alone, so it is planned once for all layers with equal layouts.
+
+    To add a layout, derive a class and override `plan` and `entries`.
     """
 
     # Whether slot i holds entry i. Only then can a padding mask name slots.
@@ -52,21 +54,6 @@ class CacheLayout(ConfigFromArguments):
         """Returns the number of slots of a cache for `capacity` entries."""
         return capacity
 
-    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
-        """Returns the cache with new entries written, from entry `index` on.
-
-        Args:
-            cache: What `make` or the last `write` returned.
-            key: New keys `(batch, num_heads, new, head_dim)`.
-            value: New values `(batch, num_heads, new, value_head_dim)`.
-            index: Number of entries written before, a scalar or `(batch,)`.
-            count: Number of new entries of each row, `(batch,)`, the others being padding; None if all count.
-
-        Raises:
-            ValueError: If the new entries do not fit. A symbolic `index` cannot be checked.
-        """
-        raise NotImplementedError
-
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
         """Returns the number of the entry that each slot holds after `index` entries were written.
 
@@ -79,19 +66,70 @@ class CacheLayout(ConfigFromArguments):
         """
         raise NotImplementedError
 
-    def extend(
-        self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None
-    ) -> tuple[Any, Any, Any, dict[str, Any]]:
-        """Writes new entries, and returns the keys, values and positions for the new queries.
+    def plan(self, cache: dict[str, Any], new: Any, index: Any, count: Any = None) -> "CachePlan":
+        """Returns where new entries go, from entry `index` on, and which entries new queries see.
 
-        Args: as for `write`.
+        Args:
+            cache: The cache. Only its shapes are used.
+            new: Number of new entries, an integer or a scalar tensor.
+            index: Number of entries written before, a scalar or `(batch,)`.
+            count: Number of new entries of each row, `(batch,)`, the others being padding; None if all count.
 
-        Returns:
-            Keys, values, the entry number of each key, and the new cache. Empty slots must have a number that hides
-            them: one after the new entries, or one far below zero.
+        Raises:
+            ValueError: If the new entries do not fit. A symbolic `index` cannot be checked.
         """
-        cache = self.write(cache, key, value, index, count)
-        return cache["key"], cache["value"], self.entries(cache, index + ops.shape(key)[2]), cache
+        raise NotImplementedError
+
+    def extend(self, cache: dict[str, Any], key: Any, value: Any, plan: "CachePlan") -> tuple[Any, Any, dict[str, Any]]:
+        """Writes new entries, and returns the keys and values for the new queries, and the new cache.
+
+        Args:
+            cache: What `make` or the last `extend` returned.
+            key: New keys `(batch, num_heads, new, head_dim)`.
+            value: New values `(batch, num_heads, new, value_head_dim)`.
+            plan: The result of `plan`. `plan.entries` are the numbers of the keys that are returned.
+        """
+        new = {"key": key, "value": value}
+        parts = {name: (old, ops.cast(new[name], old.dtype)) for name, old in cache.items()}
+        written = {name: plan.write(*pair) for name, pair in parts.items()}
+        seen = {name: ops.concatenate(pair, axis=2) for name, pair in parts.items()} if plan.sees_old else written
+        return seen["key"], seen["value"], written
+
+    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
+        """Returns the cache with new entries written. Args: as for `extend` and `plan`."""
+        return self.extend(cache, key, value, self.plan(cache, sizes(key)[2], index, count))[2]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CachePlan:
+    """Where a call writes new entries of a cache, and which entries its queries see. It holds for many layers.
+
+    Args:
+        entries: The number of the entry of each key that queries see, `(keys,)` or `(batch, keys)`. Empty slots have a
+            number that hides them: one after the new entries, or one far below zero.
+        start: Place of the first new entry, the others following, `(0, 0, slot, 0)`.
+        places: Row, head and slot of each new entry, `(batch * num_heads * new, 3)`, where rows differ.
+        sources: Which of the old slots and, after these, the new entries each slot holds then, `(slots,)` or `(batch,
+            slots)`, where neither does.
+        sees_old: Whether queries see what the slots held before, followed by the new entries.
+    """
+
+    entries: Any
+    start: Any = None
+    places: Any = None
+    sources: Any = None
+    sees_old: bool = False
+
+    def write(self, old: Any, new: Any) -> Any:
+        """Returns what slots hold, `(batch, num_heads, slots, width)`, after new entries are written."""
+        if self.start is not None:
+            return update_slice(old, self.start, new)
+        if self.places is not None:
+            return ops.scatter_update(old, self.places, ops.reshape(new, (-1, new.shape[-1])))
+        joined = ops.concatenate([old, new], axis=2)
+        if len(self.sources.shape) == 1:
+            return ops.take(joined, self.sources, axis=2)
+        return ops.take_along_axis(joined, self.sources[:, None, :, None], axis=2)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -109,27 +147,22 @@ class WholeCache(CacheLayout):
         Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4 (incremental decoding).
     """
 
-    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
-        _check_room(cache["key"].shape[2], key.shape[2], index)
-        slots = ops.arange(ops.shape(cache["key"])[2])
-        # Padding of a full row falls beyond the last slot. Padding of other rows is overwritten before it is seen.
-        if not _per_row(index):
-            return _write_slots(cache, key, value, index)
-        if key.shape[2] == 1:
-            return _write_slots(cache, key, value, index if count is None else ops.minimum(index, slots[-1]))
-        is_new = ops.logical_and(slots >= column(index), slots < column(index + ops.shape(key)[2]))
-        return _picked(cache, key, value, ops.where(is_new, ops.shape(slots)[0] + slots - column(index), slots))
-
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
-        slots = ops.arange(ops.shape(cache["key"])[2])
+        slots = ops.arange(sizes(cache["key"])[2])
         return ops.where(slots < column(index), slots, -1)
 
-    def extend(
-        self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None
-    ) -> tuple[Any, Any, Any, dict[str, Any]]:
-        cache = self.write(cache, key, value, index, count)
+    def plan(self, cache: dict[str, Any], new: Any, index: Any, count: Any = None) -> CachePlan:
+        _check_room(cache["key"].shape[2], new, index)
+        num_slots = sizes(cache["key"])[2]
         # an empty slot has the number of a later entry, so the causal order hides it
-        return cache["key"], cache["value"], ops.arange(ops.shape(cache["key"])[2]), cache
+        slots = ops.arange(num_slots)
+        # Padding of a full row falls beyond the last slot. Padding of other rows is overwritten before it is seen.
+        if not _per_row(index):
+            return CachePlan(slots, start=_start(index))
+        if isinstance(new, int) and new == 1:
+            return CachePlan(slots, places=_places(cache, index if count is None else ops.minimum(index, slots[-1])))
+        is_new = ops.logical_and(slots >= column(index), slots < column(index + new))
+        return CachePlan(slots, sources=ops.where(is_new, num_slots + slots - column(index), slots))
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -165,35 +198,26 @@ class RollingCache(CacheLayout):
     def num_slots(self, capacity: Any) -> Any:
         return min(capacity, self.window) if isinstance(capacity, int) else ops.minimum(capacity, self.window)
 
-    def write(self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None) -> dict[str, Any]:
-        slots, new = ops.shape(cache["key"])[2], key.shape[2]
-        if isinstance(slots, int) and slots < self.window:
-            _check_room(slots, new, index)
-        if new == 1:  # padding too may be written: its slot is outside the window of all later queries
-            return _write_slots(cache, key, value, index % slots)
-        # each slot takes the last new entry that falls on it, or keeps its own if there is none
-        entries = self.entries(cache, index + (ops.shape(key)[2] if count is None else count))
-        sources = ops.where(entries >= column(index), slots + entries - column(index), ops.arange(slots))
-        return _picked(cache, key, value, sources)
-
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
-        slots = ops.shape(cache["key"])[2]
+        slots = sizes(cache["key"])[2]
         last = column(index) - 1
         return last - (last - ops.arange(slots)) % slots
 
-    def extend(
-        self, cache: dict[str, Any], key: Any, value: Any, index: Any, count: Any = None
-    ) -> tuple[Any, Any, Any, dict[str, Any]]:
-        if key.shape[2] == 1:
-            key, value, entries, cache = super().extend(cache, key, value, index, count)
-            return key, value, _empty_far_back(entries), cache
+    def plan(self, cache: dict[str, Any], new: Any, index: Any, count: Any = None) -> CachePlan:
+        slots = sizes(cache["key"])[2]
+        if isinstance(slots, int) and slots < self.window:
+            _check_room(slots, new, index)
+        if isinstance(new, int) and new == 1:
+            # padding too may be written: its slot is outside the window of all later queries
+            entries, slot = _empty_far_back(self.entries(cache, index + 1)), index % slots
+            to = {"places": _places(cache, slot)} if _per_row(index) else {"start": _start(slot)}
+            return CachePlan(entries, **to)
+        # each slot takes the last new entry that falls on it, or keeps its own if there is none
+        after = self.entries(cache, index + (new if count is None else count))
+        sources = ops.where(after >= column(index), slots + after - column(index), ops.arange(slots))
         # the first of the new queries still see entries that the last new keys overwrite
-        held, new = self.entries(cache, index), ops.arange(ops.shape(key)[2]) + column(index)
-        if len(held.shape) == 1:
-            new = ops.reshape(new, (-1,))
-        joined = _joined(cache, key, value)
-        entries = ops.concatenate([held, new], axis=-1)
-        return joined["key"], joined["value"], _empty_far_back(entries), self.write(cache, key, value, index, count)
+        entries = ops.concatenate([self.entries(cache, index), ops.arange(new) + column(index)], axis=-1)
+        return CachePlan(_empty_far_back(entries), sources=sources, sees_old=True)
 
 
 def layout_for(window: tuple[int | None, int | None] | None) -> CacheLayout:
@@ -213,7 +237,7 @@ def count_new(positions: Any, index: Any) -> Any:
     """
     if positions is None or not _per_row(index):
         return None
-    in_order = positions[..., :1] + ops.arange(ops.shape(positions)[-1], dtype=positions.dtype)
+    in_order = positions[..., :1] + ops.arange(sizes(positions)[-1], dtype=positions.dtype)
     return ops.sum(ops.cast(ops.equal(positions, in_order), "int32"), axis=-1)
 
 
@@ -233,40 +257,23 @@ def _per_row(index: Any) -> bool:
 
 def _check_room(slots: Any, new: Any, index: Any) -> None:
     first = index if isinstance(index, int) else 0
-    if slots is not None and new is not None and first + new > slots:
+    if isinstance(slots, int) and isinstance(new, int) and first + new > slots:
         raise ValueError(
             f"cache_index must leave room for {new} new entries in a cache with a capacity of {slots}, got {first}."
         )
 
 
-def _write_slots(cache: dict[str, Any], key: Any, value: Any, first: Any) -> dict[str, Any]:
-    """Writes new entries to slots `first, first + 1, ...`, a scalar or `(batch,)`."""
-    new = {name: ops.cast(x, cache[name].dtype) for name, x in (("key", key), ("value", value))}
-    if not _per_row(first):
-        zero = ops.zeros_like(first)
-        return {name: update_slice(cache[name], (zero, zero, first, zero), x) for name, x in new.items()}
-    batch, heads, length, _ = ops.shape(key)
-    shape = (batch, heads, length)
-    slots = ops.expand_dims(first, -1) + ops.arange(length, dtype=first.dtype)
-    places = (
-        ops.broadcast_to(ops.reshape(ops.arange(batch, dtype=first.dtype), (-1, 1, 1)), shape),
-        ops.broadcast_to(ops.reshape(ops.arange(heads, dtype=first.dtype), (1, -1, 1)), shape),
-        ops.broadcast_to(ops.expand_dims(slots, 1), shape),
-    )
-    places = ops.reshape(ops.stack(places, axis=-1), (-1, 3))
-    return {name: ops.scatter_update(cache[name], places, ops.reshape(x, (-1, x.shape[-1]))) for name, x in new.items()}
+def _start(slot: Any) -> Any:
+    """The place of an update of `(batch, num_heads, slots, width)` from a slot on."""
+    if isinstance(slot, int):
+        return (0, 0, slot, 0)
+    zero = ops.zeros_like(slot)
+    return ops.stack([zero, zero, slot, zero])
 
 
-def _picked(cache: dict[str, Any], key: Any, value: Any, sources: Any) -> dict[str, Any]:
-    """A cache with slots picked by `sources`, `(slots,)` or `(batch, slots)`: old slots, then the new entries."""
-    joined = _joined(cache, key, value)
-    if len(sources.shape) == 1:
-        return {name: ops.take(entry, sources, axis=2) for name, entry in joined.items()}
-    sources = ops.expand_dims(ops.expand_dims(sources, 1), -1)
-    return {name: ops.take_along_axis(entry, sources, axis=2) for name, entry in joined.items()}
-
-
-def _joined(cache: dict[str, Any], key: Any, value: Any) -> dict[str, Any]:
-    """What the slots hold, followed by the new entries."""
-    new = {"key": key, "value": value}
-    return {name: ops.concatenate([cache[name], ops.cast(new[name], cache[name].dtype)], axis=2) for name in new}
+def _places(cache: dict[str, Any], slots: Any) -> Any:
+    """Row, head and slot of an entry of each row and head, `(batch * num_heads, 3)`, of slots `(batch,)`."""
+    rows, heads = (ops.arange(size, dtype=slots.dtype) for size in sizes(cache["key"])[:2])
+    parts = (rows[:, None], heads, slots[:, None])
+    places = [ops.broadcast_to(part, sizes(cache["key"])[:2]) for part in parts]
+    return ops.reshape(ops.stack(places, axis=-1), (-1, 3))

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from layers.positions.base import NO_POSITION, PositionHooks
+from layers.fusion import sizes, to_matrix
 
 
 class Heads:
@@ -17,10 +17,6 @@ class Heads:
 
     def __init__(self, layer: Any) -> None:
         self.layer = layer
-
-    @property
-    def encoding(self) -> PositionHooks:
-        return NO_POSITION if self.layer.position is None else self.layer.position
 
     def widths(self) -> dict[str, int]:
         """The output widths of the projections."""
@@ -44,24 +40,28 @@ class Heads:
     def queries(self, inputs: Any, prepared: Any) -> Any:
         """Returns queries `(batch, heads, length, head_dim)` of inputs, with `prepared` for the position encoding."""
         layer = self.layer
-        query = self.split(layer.query_projection(inputs), layer.num_heads, layer.head_dim, layer.query_norm)
-        query = self.encoding.on_queries(query, prepared)  # (batch, length, heads, head_dim)
+        query = layer.query_projection(to_matrix(inputs))
+        query = self.split(query, sizes(inputs)[:2], layer.num_heads, layer.head_dim, layer.query_norm)
+        query = self.layer.encoding.on_queries(query, prepared)  # (batch, length, heads, head_dim)
         return ops.transpose(query, (0, 2, 1, 3))
 
     def keys_and_values(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
         """Returns keys and values `(batch, key_value_heads, memory_length, ...)` of a memory."""
-        layer = self.layer
-        key = self.split(layer.key_projection(memory), layer.num_key_value_heads, layer.head_dim, layer.key_norm)
-        key = self.encoding.on_keys(key, prepared)  # (batch, memory_length, key_value_heads, head_dim)
-        value = self.split(layer.value_projection(memory), layer.num_key_value_heads, layer.value_head_dim)
+        layer, (batch, length, _), rows = self.layer, sizes(memory), to_matrix(memory)
+        heads, shape = layer.num_key_value_heads, (batch, length)
+        key = self.split(layer.key_projection(rows), shape, heads, layer.head_dim, layer.key_norm)
+        key = self.layer.encoding.on_keys(key, prepared)  # (batch, memory_length, key_value_heads, head_dim)
+        value = self.split(layer.value_projection(rows), shape, heads, layer.value_head_dim)
         return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
 
-    def split(self, x: Any, heads: int, width: int, norm: keras.layers.Layer | None = None) -> Any:
-        """`(batch, length, heads * width)` to `(batch, length, heads, width)`, normed on the way."""
+    def split(
+        self, x: Any, shape: tuple[Any, ...], heads: int, width: int, norm: keras.layers.Layer | None = None
+    ) -> Any:
+        """`(*shape, heads * width)`, or a matrix of such rows, to `(*shape, heads, width)`, normed on the way."""
         scope, dtype = self.layer.norm_scope, x.dtype
         if norm is not None and scope == "width":
             x = norm(x)
-        x = ops.reshape(x, (*ops.shape(x)[:2], heads, width))
+        x = ops.reshape(x, (*shape, heads, width))
         x = norm(x) if norm is not None and scope == "head" else x
         return ops.cast(x, dtype)  # a norm may have a dtype of its own
 

@@ -8,6 +8,7 @@ from keras import ops
 from layers.attention.heads import Heads
 from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
+from layers.fusion import sizes
 from layers.initializers import separate
 from layers.norms import RMSNorm
 from layers.roles import WHOLE
@@ -147,7 +148,9 @@ class LatentHeads(Heads):
         """Keys and values `(batch, heads, memory_length, ...)` of latents and shared keys `(batch, 1, ...)`."""
         layer = self.layer
         own, value = (
-            ops.transpose(self.split(projection(latent[:, 0]), layer.num_heads, width), (0, 2, 1, 3))
+            ops.transpose(
+                self.split(projection(latent[:, 0]), sizes(latent[:, 0])[:2], layer.num_heads, width), (0, 2, 1, 3)
+            )
             for projection, width in (
                 (layer.key_projection, self.own_dim),
                 (layer.value_projection, layer.value_head_dim),
@@ -164,7 +167,7 @@ class LatentHeads(Heads):
         latent, shared = self.layer.latents.of_memory(memory)  # (batch, memory_length, ...)
         # the encoding takes whole keys, of which it rotates the shared part
         shared = ops.pad(shared, ((0, 0), (0, 0), (self.own_dim, 0)))
-        shared = self.encoding.on_keys(ops.expand_dims(shared, 2), prepared)[..., self.own_dim :]
+        shared = self.layer.encoding.on_keys(ops.expand_dims(shared, 2), prepared)[..., self.own_dim :]
         return ops.expand_dims(latent, 1), ops.transpose(shared, (0, 2, 1, 3))
 
     def of_cache(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:

@@ -40,6 +40,7 @@ class AttentionMask:
         key_segment_ids: Integers `(batch, key_length)`. Must be given exactly when `query_segment_ids` are.
         allowed: Any further condition, true where a key is visible: booleans `(query_length, key_length)`,
             `(batch, query_length, key_length)` or `(batch, heads, query_length, key_length)`. Sizes of 1 broadcast.
+        drawn: The whole matrix as the plain path uses it, where it is small and many layers use it (`draw_once`).
 
     Raises:
         ValueError: If a window or block size is out of range, or a tensor has the wrong rank or type.
@@ -63,6 +64,7 @@ class AttentionMask:
     query_segment_ids: Any = None
     key_segment_ids: Any = None
     allowed: Any = None
+    drawn: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "window", to_window(self.window))
@@ -179,6 +181,7 @@ class AttentionMask:
             query_segment_ids=longer(self.query_segment_ids, more_queries),
             key_segment_ids=longer(self.key_segment_ids, more_keys),
             allowed=longer(longer(self.allowed, more_queries, axis=-2), more_keys),
+            drawn=None,
         )
 
     def with_padding_mask(self, key_length: Any) -> "AttentionMask":

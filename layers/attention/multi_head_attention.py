@@ -6,22 +6,24 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from layers.attention.cache import CacheLayout, column, count_new, layout_for
-from layers.attention.checks import PROJECTIONS, check_call, check_configuration, mask_of_call, to_positions, to_tensor
+from layers.attention.cache import CacheLayout, layout_for
+from layers.attention.checks import PROJECTIONS, check_configuration
 from layers.attention.heads import Heads
 from layers.attention.keras_names import OPTIONS, to_own_names
 from layers.attention.kernels import attend, choose_path
 from layers.attention.latents import LatentHeads, Latents
-from layers.attention.masks import AttentionMask, both
+from layers.attention.masks import AttentionMask
+from layers.attention.view import AttentionView, view_of_call
 from layers.attention.weighting import AttentionWeighting, FunctionWeighting, check_weighting
 from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.devices import has_cudnn
 from layers.dropout import Dropout, WeightDropout
 from layers.errors import refuse_names
+from layers.fusion import sizes
 from layers.initializers import separate
 from layers.keras_internals import stateless_scope
-from layers.positions.base import PositionEncoding, PositionHooks, Projections, positions_from
+from layers.positions.base import NO_POSITION, PositionEncoding, PositionHooks, Projections
 from layers.roles import WHOLE, Role
 
 
@@ -96,6 +98,8 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         cache_index: Number of entries already in the cache, a scalar integer or one per row `(batch,)`.
         projected_memory: The result of `project_memory`, in place of `memory`.
         return_weights: Whether to return the attention weights too.
+        view: The result of `look`, made once for several layers, in place of all arguments but `inputs`, `memory`,
+            `cache`, `projected_memory`, `return_weights` and `training`.
         mask, inputs_mask, memory_mask: Keras's masks of `inputs` (the first two) and `memory`, filled in by Keras.
         training: Whether dropout is active.
 
@@ -284,124 +288,92 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         cache_index: Any = None,
         projected_memory: dict[str, Any] | None = None,
         return_weights: bool = False,
+        view: AttentionView | None = None,
         mask: Any = None,
         inputs_mask: Any = None,
         memory_mask: Any = None,
         training: bool | None = None,
     ) -> Any:
-        inputs_mask = mask if inputs_mask is None else inputs_mask
-        check_call(
-            self,
-            inputs,
-            memory=memory,
-            projected_memory=projected_memory,
-            inputs_mask=inputs_mask,
-            padding_mask=padding_mask,
-            lengths=lengths,
-            segment_ids=segment_ids,
-            memory_segment_ids=memory_segment_ids,
-            positions=positions,
-            sequence_length=sequence_length,
-            cache=cache,
-            cache_index=cache_index,
-        )
-        is_self = memory is None and projected_memory is None
-        positions, cache_index = to_positions(inputs, positions, cache_index)
-        has_positions = positions is not None or cache is not None
-        query_positions = positions_from(cache_index, ops.shape(inputs)[1]) if positions is None else positions
-        prepared = self._heads.encoding.prepare(query_positions, sequence_length)  # of (length,) or (batch, length)
-
-        query = self._heads.queries(inputs, prepared)  # (batch, heads, length, head_dim)
-        if is_self:
-            project = self._heads.keys_and_values if cache is None else self._heads.to_cache
-            key, value = project(inputs, prepared)  # (batch, key_value_heads, length, ...)
-            key_positions = query_positions
-        else:
-            memory = projected_memory or self.project_memory(to_tensor("memory", memory, (inputs.shape[0], None, None)))
-            key, value = memory["key"], memory["value"]  # (batch, key_value_heads, memory_length, ...)
-            key_positions = ops.arange(ops.shape(key)[2])
-        filled = None
-        if cache is not None:
-            key, value, key_positions, filled, cache = self._recall(
-                cache, cache_index, key, value, positions, prefix_length is not None
+        if view is None:
+            view = self.look(
+                inputs,
+                memory,
+                padding_mask=padding_mask,
+                lengths=lengths,
+                attention_mask=attention_mask,
+                segment_ids=segment_ids,
+                memory_segment_ids=memory_segment_ids,
+                prefix_length=prefix_length,
+                positions=positions,
+                sequence_length=sequence_length,
+                cache=cache,
+                cache_index=cache_index,
+                projected_memory=projected_memory,
+                inputs_mask=mask if inputs_mask is None else inputs_mask,
+                memory_mask=memory_mask,
             )
+        query = self._heads.queries(inputs, view.prepared)  # (batch, heads, length, head_dim)
+        if memory is None and projected_memory is None:
+            project = self._heads.keys_and_values if cache is None else self._heads.to_cache
+            key, value = project(inputs, view.prepared)  # (batch, key_value_heads, length, ...)
+        else:
+            memory = projected_memory or self.project_memory(memory)
+            key, value = memory["key"], memory["value"]  # (batch, key_value_heads, memory_length, ...)
+        if cache is not None:
+            key, value, cache = self.cache_layout.extend(cache, key, value, view.plan)
         key, value = ops.cast(key, query.dtype), ops.cast(value, query.dtype)
-        query, key = self._heads.encoding.on_pairs(query, key, query_positions, key_positions)
+        query, key = self.encoding.on_pairs(query, key, view.query_positions, view.key_positions)
         if cache is not None:
             query, key, value = self._heads.of_cache(query, key, value)
-
-        # positions 0, 1, 2, ... on both sides are left out: they are the default of the kernels
-        visible = mask_of_call(
-            self,
-            query,
-            key,
-            query_positions=query_positions if has_positions else None,
-            key_positions=key_positions if has_positions and is_self else None,
-            filled=filled,
-            padding_mask=padding_mask,
-            lengths=lengths,
-            keras_mask=None if cache is not None else inputs_mask if is_self else memory_mask,
-            attention_mask=attention_mask,
-            segment_ids=segment_ids,
-            memory_segment_ids=memory_segment_ids,
-            prefix_length=prefix_length,
-        )
-        if not is_self and self.causal:
-            # kernels leave lengths out with the causal order, which hides keys behind the end of a row from queries of
-            # this row; those of a memory may end before the queries
-            visible = visible.with_padding_mask(ops.shape(key)[2])
         heads, weights = self._attend(  # (batch, heads, length, value_head_dim), (batch, heads, length, key_length)
-            query, key, value, visible, query_positions, key_positions, return_weights, training
+            query, key, value, view, return_weights, training
         )
         if cache is not None:
             heads = self._heads.results_of_cache(heads)
-        if inputs_mask is not None:
-            heads, weights = (_of_real_queries(x, inputs_mask) for x in (heads, weights))
+        if view.real_queries is not None:
+            heads, weights = (_of_real_queries(x, view.real_queries) for x in (heads, weights))
         output = self._join_heads(heads, inputs)  # (batch, length, output_dim)
         results = (output, *(() if cache is None else (cache,)), *((weights,) if return_weights else ()))
         return results if len(results) > 1 else output
 
-    def _recall(
-        self, cache: dict[str, Any], cache_index: Any, key: Any, value: Any, positions: Any, has_prefix: bool
-    ) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """Old and new keys and values, their positions, which of them are filled, and the written cache.
+    look = view_of_call
 
-        Positions and what is filled are `(slots,)` or `(batch, slots)`. None stands for what the causal order says: it
-        hides empty slots, because they have the numbers of later entries.
-        """
-        count, new = count_new(positions, cache_index), ops.shape(key)[2]
-        key, value, entries, cache = self.cache_layout.extend(cache, key, value, cache_index, count)
-        filled = None
-        if has_prefix:  # the causal order does not hide keys of the prefix
-            filled = entries < column(cache_index + (new if count is None else count))
-        if positions is not None:
-            entries = entries + (positions[..., :1] - positions_from(cache_index, 1))
-        if positions is not None or not self.cache_layout.slots_in_order:
-            filled = both(filled, entries >= 0)  # not left padding, nor an empty slot of a rolling cache
-        return key, value, entries, filled, cache
+    @property
+    def outlook(self) -> tuple[Any, ...]:
+        """What a view depends on besides the call arguments: layers with equal ones share their views."""
+        position = self.position
+        if position is not None and not position.weights:
+            config = {name: value for name, value in position.get_config().items() if name != "name"}
+            position = (type(position), repr(config))
+        layout = (type(self.cache_layout), repr(self.cache_layout.get_config()), *self._heads.cached_sizes().values())
+        return (self.causal, self.window, self.block_size, self.num_heads, self.head_dim, layout, position)
+
+    @property
+    def encoding(self) -> PositionHooks:
+        """The hooks of the position encoding, which do nothing without one."""
+        return NO_POSITION if self.position is None else self.position
 
     def _attend(
         self,
         query: Any,
         key: Any,
         value: Any,
-        mask: AttentionMask,
-        positions: Any,
-        key_positions: Any,
+        view: AttentionView,
         return_weights: bool,
         training: bool | None,
     ) -> tuple[Any, Any]:
         """Heads `(batch, heads, length, value_head_dim)`, and the weights before dropout, or None."""
-        return_weights = return_weights or self._heads.encoding.needs_weights
+        return_weights = return_weights or self.encoding.needs_weights
+        places = view.query_positions, view.key_positions
         dropout = WeightDropout(self.weight_dropout) if self.weight_dropout is not None and training else None
         result = attend(
             query,
             key,
             value,
-            mask,
+            view.mask,
             scale=self.scale,
-            bias=self._heads.encoding.score_bias(
-                query, key, positions, key_positions, self.scale, Projections(self._queries_of, self._keys_of)
+            bias=self.encoding.score_bias(
+                query, key, *places, self.scale, Projections(self._queries_of, self._keys_of)
             ),
             soft_cap=self.logit_soft_cap,
             sinks=self.sinks,
@@ -413,24 +385,24 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         heads, weights = result if return_weights else (result, None)
         # what the encoding adds to the values gets the same weights as the values, dropout included
         used = weights if dropout is None or dropout.last is None else dropout.last
-        return self._heads.encoding.on_output(heads, used, positions, key_positions), weights
+        return self.encoding.on_output(heads, used, *places), weights
 
     def _queries_of(self, vectors: Any) -> Any:
         """Vectors `(count, width)` as queries `(heads, count, head_dim)`, without norm and position."""
-        heads = self._heads.split(self.query_projection(ops.expand_dims(vectors, 0)), self.num_heads, self.head_dim)
-        return ops.transpose(heads[0], (1, 0, 2))
+        projected = self.query_projection(vectors)
+        heads = self._heads.split(projected, vectors.shape[:1], self.num_heads, self.head_dim)
+        return ops.transpose(heads, (1, 0, 2))
 
     def _keys_of(self, vectors: Any) -> Any:
         """Vectors `(count, width)` as keys `(key_value_heads, count, head_dim)`, without norm and position."""
-        heads = self._heads.split(
-            self.key_projection(ops.expand_dims(vectors, 0)), self.num_key_value_heads, self.head_dim
-        )
-        return ops.transpose(heads[0], (1, 0, 2))
+        projected = self.key_projection(vectors)
+        heads = self._heads.split(projected, vectors.shape[:1], self.num_key_value_heads, self.head_dim)
+        return ops.transpose(heads, (1, 0, 2))
 
     def _join_heads(self, heads: Any, inputs: Any) -> Any:
         """Heads side by side, gated and projected: `(batch, length, output_dim)`."""
         output = ops.transpose(heads, (0, 2, 1, 3))
-        output = ops.reshape(output, (*ops.shape(output)[:2], self.num_heads * self.value_head_dim))
+        output = ops.reshape(output, (*sizes(output)[:2], self.num_heads * self.value_head_dim))
         if self.gate_projection is not None:
             output = output * ops.sigmoid(self.gate_projection(inputs))
         return self.output_projection(output)
@@ -441,7 +413,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         Args:
             training: Whether weights are dropped, if the layer drops any.
         """
-        hooks = self._heads.encoding
+        hooks = self.encoding
         changes_scores = type(hooks).score_bias is not PositionHooks.score_bias
         if not has_cudnn() or self.window is not None or self.block_size is not None or changes_scores:
             return False
@@ -469,7 +441,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         if not self.built:
             with keras.name_scope(self.name, caller=self):
                 self._build_memory(memory.shape)
-        prepared = self._heads.encoding.prepare(ops.arange(ops.shape(memory)[1]))
+        prepared = self.encoding.prepare(ops.arange(sizes(memory)[1]))
         return dict(zip(("key", "value"), self._heads.keys_and_values(memory, prepared), strict=True))
 
     def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:

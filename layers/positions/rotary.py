@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.fusion import sizes
 from layers.positions.base import (
     PositionEncoding,
     check_above_zero,
@@ -110,13 +111,14 @@ class RotaryEmbedding(PositionEncoding):
         return ops.cast(sequence_length > self.scaling[LENGTH], "int32")
 
     def prepare(self, positions: Any, sequence_length: Any = None) -> Any:
-        return self.cos_sin(positions, sequence_length)
+        # with an axis for the heads, which all have the same angles
+        return tuple(ops.expand_dims(factor, -2) for factor in self.cos_sin(positions, sequence_length))
 
     def on_queries(self, query: Any, prepared: Any) -> Any:
-        return self.rotate(query, *prepared)
+        return self._rotate_heads(query, *prepared)
 
     def on_keys(self, key: Any, prepared: Any) -> Any:
-        return self.rotate(key, *prepared)
+        return self._rotate_heads(key, *prepared)
 
     def call(self, x: Any, positions: Any, sequence_length: Any = None) -> Any:
         return self.on_queries(x, self.prepare(positions, sequence_length))
@@ -139,7 +141,7 @@ class RotaryEmbedding(PositionEncoding):
         cos, sin = ops.cos(angles) * attention_scaling, ops.sin(angles) * attention_scaling
         if self.layout == "half_split":
             return ops.concatenate([cos, cos], axis=-1), ops.concatenate([-sin, sin], axis=-1)
-        shape = (*ops.shape(angles)[:-1], self.rotary_dim)
+        shape = (*sizes(angles)[:-1], self.rotary_dim)
         return (
             ops.reshape(ops.stack([cos, cos], axis=-1), shape),
             ops.reshape(ops.stack([-sin, sin], axis=-1), shape),
@@ -162,21 +164,26 @@ class RotaryEmbedding(PositionEncoding):
 
     def rotate(self, x: Any, cos: Any, sin: Any) -> Any:
         """Returns `x`, `(batch, length, heads, head_dim)`, rotated by the result of `cos_sin` for its positions."""
+        return self._rotate_heads(x, ops.expand_dims(cos, -2), ops.expand_dims(sin, -2))
+
+    def _rotate_heads(self, x: Any, cos: Any, sin: Any) -> Any:
+        """Rotates `x` by factors with an axis for the heads."""
         if len(x.shape) != 4 or x.shape[-1] != self.head_dim:
             raise ValueError(
                 f"x must have shape (batch, length, heads, head_dim = {self.head_dim}), got {tuple(x.shape)}."
             )
-        cos, sin = ops.expand_dims(cos, -2), ops.expand_dims(sin, -2)  # the same for all heads
         start, end = self.rotary_start, self.rotary_start + self.rotary_dim
-        before, rotated, after = x[..., :start], x[..., start:end], x[..., end:]
-        rotated = ops.cast(rotated, cos.dtype)
+        is_part = self.rotary_dim < self.head_dim
+        rotated = ops.cast(x[..., start:end] if is_part else x, cos.dtype)
         rotated = ops.cast(rotated * cos + self._swap_pairs(rotated) * sin, x.dtype)
-        parts = [part for part in (before, rotated, after) if part.shape[-1]]
-        return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
+        if not is_part:
+            return rotated
+        parts = (x[..., :start], rotated, x[..., end:])
+        return ops.concatenate([part for part in parts if part.shape[-1]], axis=-1)
 
     def _swap_pairs(self, x: Any) -> Any:
         # on a CPU, reversing an axis of size two is several times faster than strided slices, gradient included
-        shape, pairs = ops.shape(x), self.rotary_dim // 2
+        shape, pairs = sizes(x), self.rotary_dim // 2
         if self.layout == "half_split":
             return ops.reshape(ops.flip(ops.reshape(x, (*shape[:-1], 2, pairs)), axis=-2), shape)
         return ops.reshape(ops.flip(ops.reshape(x, (*shape[:-1], pairs, 2)), axis=-1), shape)

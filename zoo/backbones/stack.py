@@ -16,6 +16,7 @@ from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import make_norm
 from layers.positions import PositionEncoding, make_position, position_class
 from layers.positions.base import positions_from
+from layers.view import View
 from zoo.backbones.left_aligned import LeftAligned
 from zoo.backbones.lengths import positions_of_packed, text_lengths
 from zoo.backbones.traced_once import TracedOnce
@@ -251,6 +252,7 @@ class TransformerStack(keras.layers.Layer):
             self.final_norm.build(shape)
         for block in self.blocks:
             block.build(shape, shape)
+        self._outlooks = [block.outlook for block in self.blocks]
         self.built = True
 
     @property
@@ -313,25 +315,29 @@ class TransformerStack(keras.layers.Layer):
                 if self._takes_lengths("cross_attention", training):
                     memory_rows = LeftAligned(memory_padding_mask)
                     memory, memory_padding_mask = memory_rows.align(memory), None
+        facts = {
+            "padding_mask": padding_mask,
+            "lengths": None if rows is None else rows.lengths,
+            "segment_ids": sequence_ids,
+            "positions": positions,
+            "sequence_length": sequence_length,
+            "cache_index": cache_index,
+            "memory_padding_mask": memory_padding_mask,
+            "memory_lengths": None if memory_rows is None else memory_rows.lengths,
+            "memory_segment_ids": memory_sequence_ids,
+        }
+        views: dict[Any, View] = {}
         new_caches = []
         for index, block in enumerate(self.layers_in_order()):
+            own = {
+                "cache": None if caches is None else caches[index],
+                "projected_memory": None if projected_memory is None else projected_memory[index],
+            }
+            outlook = self._outlooks[self.block_of_layer[index]]
+            if outlook not in views:
+                views[outlook] = block.look(x, memory, **facts, **own)
             result = self._call_once(
-                block,
-                x,
-                memory,
-                padding_mask=padding_mask,
-                lengths=None if rows is None else rows.lengths,
-                segment_ids=sequence_ids,
-                positions=positions,
-                sequence_length=sequence_length,
-                cache=None if caches is None else caches[index],
-                cache_index=cache_index,
-                memory_padding_mask=memory_padding_mask,
-                memory_lengths=None if memory_rows is None else memory_rows.lengths,
-                memory_segment_ids=memory_sequence_ids,
-                projected_memory=None if projected_memory is None else projected_memory[index],
-                return_weights=return_weights,
-                training=training,
+                block, x, memory, view=views[outlook], return_weights=return_weights, training=training, **own
             )
             x, *rest = result if isinstance(result, tuple) else (result,)
             if caches is not None:

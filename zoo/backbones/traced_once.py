@@ -18,6 +18,7 @@ from layers.dense import Dense
 from layers.devices import num_replicas
 from layers.fusion import graph_forms
 from layers.keras_internals import is_inferring_shapes, mask_of, stateless_scope, sublayers, uncast_values
+from layers.view import closed, opened
 
 # Functions that are kept: of two structures, for the prompt and the step of some lengths.
 _MOST_FUNCTIONS = 64
@@ -45,9 +46,13 @@ class TracedOnce:
     def __call__(self, layer: keras.layers.Layer, *arguments: Any, **options: Any) -> Any:
         if options.get("training") and getattr(layer, "remat", False) and keras.backend.backend() == "tensorflow":
             return layer(*arguments, **options)  # `tf.recompute_grad` has no gradients within a function
-        leaves = keras.tree.flatten((arguments, options))
-        are_tensors = [keras.ops.is_tensor(leaf) for leaf in leaves]
-        tensors = [leaf for leaf, chosen in zip(leaves, are_tensors, strict=True) if chosen]
+        tree = opened((arguments, options))
+        leaves = keras.tree.flatten(tree)
+        # a tensor in several places is one argument, and stays one and the same tensor within the function
+        different = {id(leaf): leaf for leaf in leaves if keras.ops.is_tensor(leaf)}
+        tensors, numbers = list(different.values()), {name: number for number, name in enumerate(different)}
+        places = [numbers.get(id(leaf)) for leaf in leaves]
+        constants = [leaf if place is None else None for leaf, place in zip(leaves, places, strict=True)]
         if not _builds_program(tensors):
             return layer(*arguments, **options)
         variables = layer.variables
@@ -56,8 +61,9 @@ class TracedOnce:
             key = (
                 structure_of(layer),
                 graph_forms(),
-                tuple(None if chosen else leaf for leaf, chosen in zip(leaves, are_tensors, strict=True)),
-                str(keras.tree.map_structure(lambda _: 0, (arguments, options))),
+                tuple(constants),
+                tuple(places),
+                str(keras.tree.map_structure(lambda _: 0, tree)),
                 tuple((tensor.dtype, tuple(tensor.shape)) for tensor in given),
             )
             function = self._functions.get(key, _UNKNOWN)
@@ -65,9 +71,8 @@ class TracedOnce:
             return layer(*arguments, **options)
         if function is _UNKNOWN:
             # without the tensors, which would keep the program alive that they are of
-            constants = [None if chosen else leaf for leaf, chosen in zip(leaves, are_tensors, strict=True)]
-            structure = keras.tree.map_structure(lambda _: None, (arguments, options))
-            function = self._functions[key] = _traced(layer, constants, are_tensors, structure, given)
+            structure = keras.tree.map_structure(lambda _: None, tree)
+            function = self._functions[key] = _traced(layer, constants, places, structure, given)
             if len(self._functions) > _MOST_FUNCTIONS:  # programs keep those that they call
                 self._functions.pop(next(iter(self._functions)), None)  # unless another thread was first
         if function is None:
@@ -123,9 +128,9 @@ def _builds_program(tensors: list[Any]) -> bool:
 
 
 def _traced(
-    layer: keras.layers.Layer, constants: list[Any], are_tensors: list[bool], structure: Any, given: list[Any]
+    layer: keras.layers.Layer, constants: list[Any], places: list[int | None], structure: Any, given: list[Any]
 ) -> _Function | None:
-    """The function of a layer, of its variables and of the tensors among its arguments."""
+    """The function of a layer, of its variables and of the tensors among its arguments, at their places in these."""
     variables = layer.variables
     updated: list[int] = []
     others: list[bool] = []
@@ -135,9 +140,9 @@ def _traced(
         for variable, value in zip(variables, values, strict=False):
             # not as `state_mapping`, which would round it to the compute dtype of the layer
             scope.add_update((variable, value))
-        rest = iter(values[len(variables) :])
-        again = [next(rest) if chosen else leaf for leaf, chosen in zip(constants, are_tensors, strict=True)]
-        arguments, options = keras.tree.pack_sequence_as(structure, again)
+        tensors = values[len(variables) :]
+        leaves = [leaf if place is None else tensors[place] for leaf, place in zip(constants, places, strict=True)]
+        arguments, options = closed(keras.tree.pack_sequence_as(structure, leaves))
         with scope:
             outputs = layer(*arguments, **options)
         after = [scope.get_current_value(variable) for variable in variables]

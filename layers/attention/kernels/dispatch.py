@@ -19,6 +19,7 @@ from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, is_staircase, plain
 from layers.attention.masks import AttentionMask
 from layers.devices import has_accelerator, has_cudnn
 from layers.errors import describe
+from layers.fusion import sizes
 
 PATHS = ("plain", "blocked", "banded", "fused")
 
@@ -112,7 +113,7 @@ def attend(
     paths = {"path": path, "preferred_path": preferred_path}
     chosen = choose_path(query, key, value, mask, return_weights=return_weights, **paths, **options).path
     if mask is not None and chosen != "fused":
-        mask = mask.with_padding_mask(keras.ops.shape(key)[2])
+        mask = mask.with_padding_mask(sizes(key)[2])
     if chosen == "plain":
         return plain_attention(query, key, value, mask, scale=scale, return_weights=return_weights, **options)
     if chosen == "banded":

@@ -1,13 +1,16 @@
 """Attention by its definition: all scores at once, softmax, weighted mean. Fastest for short sequences."""
 
+import dataclasses
+import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from layers.attention.kernels.bias import evaluate_bias
 from layers.attention.masks import AttentionMask
+from layers.fusion import sizes
 
 # The score of a hidden key. It leaves room below for biases, and its exponential is exactly zero in float32.
 HIDDEN = -1e38
@@ -43,7 +46,7 @@ def plain_attention(
         The output `(batch, heads, query_length, value_dim)`, or a pair of it and the weights
         `(batch, heads, query_length, key_length)`, before dropout.
     """
-    query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
+    query_length, key_length = sizes(query)[2], sizes(key)[2]
     options = {"scale": scale, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout, "weighting": weighting}
     if bias is not None:
         bias = evaluate_bias(bias, mask, query_length, key_length)
@@ -115,8 +118,9 @@ def _attend_rows(
     Returns:
         As `plain_attention`.
     """
-    query_length, key_length = ops.shape(query)[2], ops.shape(key)[2]
-    visible = None if mask is None else mask.materialize(query_length, key_length, query_start)
+    query_length, key_length = sizes(query)[2], sizes(key)[2]
+    drawn = None if mask is None else mask.drawn or draw(mask, query_length, key_length, query_start)
+    visible = None if drawn is None else drawn.visible
     if weighting is not None:
         weights = weighting.weigh(query, key, scale=scale, bias=bias, visible=visible)
         weights = weights if visible is None else ops.where(visible, weights, ops.cast(0, weights.dtype))
@@ -126,7 +130,7 @@ def _attend_rows(
     scores = grouped_matmul(to_float32(query) * scale, to_float32(key), transpose=True)
     if soft_cap is not None:
         scores = soft_cap * ops.tanh(scores / soft_cap)
-    reduction = None if visible is None else penalty(visible, scores.dtype)
+    reduction = None if drawn is None else ops.cast(drawn.penalty, scores.dtype)
     if bias is not None:
         bias = ops.cast(bias, scores.dtype)
         reduction = -bias if reduction is None else reduction - bias
@@ -139,14 +143,59 @@ def _attend_rows(
         weights = softmax_with_sinks(scores, ops.reshape(sinks, (1, -1, 1, 1)))
     else:
         weights = softmax(scores)
-        if visible is not None and not mask.sees_something(query_start + query_length, key_length):
-            sees = ops.any(visible, axis=-1, keepdims=True)
+        sees = None if drawn is None else drawn.sees
     if sees is not None and return_weights:
         weights = weights * ops.cast(sees, weights.dtype)
     output = mean_of_values(weights, value, dropout, grouped_matmul)
     if sees is not None and not return_weights:
         output = output * ops.cast(sees, output.dtype)
     return (output, ops.cast(weights, value.dtype)) if return_weights else output
+
+
+class DrawnMask(NamedTuple):
+    """A mask, or a part of it, as a matrix.
+
+    Args:
+        visible: True where a query sees a key, broadcasts to `(batch, heads, query_length, key_length)`.
+        penalty: What is subtracted from scores, see `penalty`.
+        sees: 1 for queries that see a key, else 0, of the same shape with one key; None if all see one.
+    """
+
+    visible: Any
+    penalty: Any
+    sees: Any
+
+
+def draw(mask: AttentionMask, query_length: Any, key_length: Any, query_start: Any = 0) -> DrawnMask | None:
+    """Returns the matrix of a mask for a run of queries and the first keys; None if it hides nothing.
+
+    Args:
+        mask: The mask.
+        query_length, key_length: Number of queries in the run, and of keys, an int or a scalar tensor.
+        query_start: Index of the first query.
+    """
+    visible = mask.materialize(query_length, key_length, query_start)
+    if visible is None:
+        return None
+    sees = None
+    if not mask.sees_something(query_start + query_length, key_length):
+        sees = ops.cast(ops.any(visible, axis=-1, keepdims=True), "float32")
+    return DrawnMask(visible, penalty(visible, "float32"), sees)
+
+
+def draw_once(mask: AttentionMask, query: Any, key: Any, query_length: Any, key_length: Any) -> AttentionMask:
+    """Returns a mask with its whole matrix for many layers, if it is small; else the mask itself.
+
+    Args:
+        mask: The mask.
+        query, key: As for `plain_attention`; only their shapes are used.
+        query_length, key_length: Number of queries and keys, an int or a scalar tensor.
+    """
+    sizes_known = (query.shape[0] or BATCH_IF_UNKNOWN, query.shape[2], key.shape[2])
+    is_small = None in sizes_known or math.prod(sizes_known) <= _PART_SIZE
+    if mask.key_lengths is not None or not is_small or len(run_ends(query, key, mask)) > 1:
+        return mask
+    return dataclasses.replace(mask, drawn=draw(mask, query_length, key_length))
 
 
 def mean_of_values(
@@ -222,8 +271,8 @@ def grouped_matmul(x: Any, y: Any, transpose: bool = False) -> Any:
     heads, key_value_heads = x.shape[1], y.shape[1]
     if heads == key_value_heads:
         return ops.einsum(equation, x, y)
-    batch, _, rows, inner = ops.shape(x)
-    columns = ops.shape(y)[2 if transpose else 3]
+    batch, _, rows, inner = sizes(x)
+    columns = sizes(y)[2 if transpose else 3]
     product = ops.einsum(equation, ops.reshape(x, (batch, key_value_heads, -1, inner)), y)
     return ops.reshape(product, (batch, heads, rows, columns))
 
