@@ -162,3 +162,28 @@ def test_functions_keep_no_program_alive(monkeypatch):
     gc.collect()
     assert len(graphs) == 5 and not [graph for graph in graphs if graph() is not None]
     assert len(backbone.decoder._call_once._functions) == 3
+
+
+def test_a_layer_of_a_decoding_step_has_few_operations():
+    """Masks, angles and places in caches are made once for all layers, not within each."""
+    config = {
+        "norm": NormConfig("rms", "pre"),
+        "position": "rotary",
+        "dropout": 0.0,
+        "attention": AttentionConfig(4, num_key_value_heads=2, use_bias=False),
+        "feed_forward": FeedForwardConfig(24, activation="silu", gated=True, use_bias=False),
+    }
+    decoder = made("decoder", num_layers=3, **config).decoder
+    caches = decoder.make_caches(1, 16)
+
+    @tf.function(autograph=False, jit_compile=True)
+    def step(x, index, start):
+        positions = (index + tf.range(1))[None] - start[:, None]
+        return decoder(x, caches=caches, cache_index=index, positions=positions, training=False)
+
+    step(tf.zeros((1, 1, decoder.config.hidden_dim)), tf.constant(5), tf.constant([2]))
+    (function,) = decoder._call_once._functions.values()
+    operations = function.run.graph.get_operations()
+    assert len(operations) <= 120, sorted(operation.type for operation in operations)
+    facts = {"Cos", "Sin", "Range", "LessEqual", "GreaterEqual", "SelectV2", "Any", "BroadcastTo", "Shape", "Pack"}
+    assert not facts & {operation.type for operation in operations}
