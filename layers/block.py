@@ -17,7 +17,7 @@ from layers.norms import LayerNorm
 from layers.positions.base import positions_from
 from layers.remat import rematerialize
 from layers.roles import WHOLE, Role
-from layers.view import View
+from layers.view import View, closed, opened
 
 PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 
@@ -273,7 +273,8 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
 
         tensors = (inputs, memory, view.token_mask, to_attention, to_memory)
         if self.remat and training and cache is None and not return_weights:
-            return rematerialize(self, lambda *tensors: run(*tensors)[0], *tensors)
+            # gradients flow to tensors, also to those of views, which hold what positions learn
+            return rematerialize(self, lambda *parts: run(*closed(parts))[0], *opened(tensors))
         x, written, weights = run(*tensors)
         results = (x,)
         if cache is not None:
@@ -343,10 +344,10 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
         to_memory = _seen_by(self.cross_attention, "cross_attention", tensors, padding_mask, inputs_mask, given)
         return View(token_mask, to_attention, to_memory)
 
-    @property
     def outlook(self) -> tuple[Any, ...]:
         """What a view depends on besides the call arguments: blocks with equal ones share their views."""
-        return tuple(getattr(part, "outlook", part) for part in (self.attention, self.cross_attention))
+        parts = (self.attention, self.cross_attention)
+        return tuple(part.outlook() if hasattr(part, "outlook") else part for part in parts)
 
     def _run(
         self,

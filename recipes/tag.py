@@ -102,7 +102,7 @@ def steps(config: TagConfig, run: RunFolder) -> Outcome:
         **length_options(config.model),
     )
     occurring = sorted({tag for row in train for tag in row.tags})
-    require_known_labels(occurring, [(row.tags, row.origin) for row in validation])
+    require_known_labels(labels, [(row.tags, row.origin) for row in validation], occurring)
     # before the training, and not after it
     unknown_labels(labels, [(row.tags, row.origin) for row in test], "tag")
     # the loss is that of the words that the model sees

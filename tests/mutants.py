@@ -260,8 +260,8 @@ MUTANTS = [
     ),
     Mutant(
         "recipes/common/run_folder.py",
-        "if wanted < epochs + (batches > 0):",
-        "if wanted < epochs:",
+        "wanted < epochs + (batches > 0)",
+        "wanted < epochs",
         "recipes/common/test_run_folder.py",
     ),
 ]

@@ -42,7 +42,7 @@ class Heads:
         layer = self.layer
         query = layer.query_projection(to_matrix(inputs))
         query = self.split(query, sizes(inputs)[:2], layer.num_heads, layer.head_dim, layer.query_norm)
-        query = self.layer.encoding.on_queries(query, prepared)  # (batch, length, heads, head_dim)
+        query = self.layer.position_hooks().on_queries(query, prepared)  # (batch, length, heads, head_dim)
         return ops.transpose(query, (0, 2, 1, 3))
 
     def keys_and_values(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
@@ -50,7 +50,7 @@ class Heads:
         layer, (batch, length, _), rows = self.layer, sizes(memory), to_matrix(memory)
         heads, shape = layer.num_key_value_heads, (batch, length)
         key = self.split(layer.key_projection(rows), shape, heads, layer.head_dim, layer.key_norm)
-        key = self.layer.encoding.on_keys(key, prepared)  # (batch, memory_length, key_value_heads, head_dim)
+        key = self.layer.position_hooks().on_keys(key, prepared)  # (batch, memory_length, key_value_heads, head_dim)
         value = self.split(layer.value_projection(rows), shape, heads, layer.value_head_dim)
         return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
 

@@ -167,7 +167,7 @@ class LatentHeads(Heads):
         latent, shared = self.layer.latents.of_memory(memory)  # (batch, memory_length, ...)
         # the encoding takes whole keys, of which it rotates the shared part
         shared = ops.pad(shared, ((0, 0), (0, 0), (self.own_dim, 0)))
-        shared = self.layer.encoding.on_keys(ops.expand_dims(shared, 2), prepared)[..., self.own_dim :]
+        shared = self.layer.position_hooks().on_keys(ops.expand_dims(shared, 2), prepared)[..., self.own_dim :]
         return ops.expand_dims(latent, 1), ops.transpose(shared, (0, 2, 1, 3))
 
     def of_cache(self, query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:

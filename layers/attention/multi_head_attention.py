@@ -322,7 +322,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         if cache is not None:
             key, value, cache = self.cache_layout.extend(cache, key, value, view.plan)
         key, value = ops.cast(key, query.dtype), ops.cast(value, query.dtype)
-        query, key = self.encoding.on_pairs(query, key, view.query_positions, view.key_positions)
+        query, key = self.position_hooks().on_pairs(query, key, view.query_positions, view.key_positions)
         if cache is not None:
             query, key, value = self._heads.of_cache(query, key, value)
         heads, weights = self._attend(  # (batch, heads, length, value_head_dim), (batch, heads, length, key_length)
@@ -338,7 +338,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
 
     look = view_of_call
 
-    @property
+    # methods: Keras names stored weights by the first attribute or property that leads to them
     def outlook(self) -> tuple[Any, ...]:
         """What a view depends on besides the call arguments: layers with equal ones share their views."""
         position = self.position
@@ -348,8 +348,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         layout = (type(self.cache_layout), repr(self.cache_layout.get_config()), *self._heads.cached_sizes().values())
         return (self.causal, self.window, self.block_size, self.num_heads, self.head_dim, layout, position)
 
-    @property
-    def encoding(self) -> PositionHooks:
+    def position_hooks(self) -> PositionHooks:
         """The hooks of the position encoding, which do nothing without one."""
         return NO_POSITION if self.position is None else self.position
 
@@ -363,7 +362,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         training: bool | None,
     ) -> tuple[Any, Any]:
         """Heads `(batch, heads, length, value_head_dim)`, and the weights before dropout, or None."""
-        return_weights = return_weights or self.encoding.needs_weights
+        return_weights = return_weights or self.position_hooks().needs_weights
         places = view.query_positions, view.key_positions
         dropout = WeightDropout(self.weight_dropout) if self.weight_dropout is not None and training else None
         result = attend(
@@ -372,7 +371,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
             value,
             view.mask,
             scale=self.scale,
-            bias=self.encoding.score_bias(
+            bias=self.position_hooks().score_bias(
                 query, key, *places, self.scale, Projections(self._queries_of, self._keys_of)
             ),
             soft_cap=self.logit_soft_cap,
@@ -385,7 +384,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         heads, weights = result if return_weights else (result, None)
         # what the encoding adds to the values gets the same weights as the values, dropout included
         used = weights if dropout is None or dropout.last is None else dropout.last
-        return self.encoding.on_output(heads, used, *places), weights
+        return self.position_hooks().on_output(heads, used, *places), weights
 
     def _queries_of(self, vectors: Any) -> Any:
         """Vectors `(count, width)` as queries `(heads, count, head_dim)`, without norm and position."""
@@ -413,7 +412,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         Args:
             training: Whether weights are dropped, if the layer drops any.
         """
-        hooks = self.encoding
+        hooks = self.position_hooks()
         changes_scores = type(hooks).score_bias is not PositionHooks.score_bias
         if not has_cudnn() or self.window is not None or self.block_size is not None or changes_scores:
             return False
@@ -441,7 +440,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         if not self.built:
             with keras.name_scope(self.name, caller=self):
                 self._build_memory(memory.shape)
-        prepared = self.encoding.prepare(ops.arange(sizes(memory)[1]))
+        prepared = self.position_hooks().prepare(ops.arange(sizes(memory)[1]))
         return dict(zip(("key", "value"), self._heads.keys_and_values(memory, prepared), strict=True))
 
     def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:

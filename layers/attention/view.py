@@ -144,7 +144,7 @@ def view_of_call(
     if cache is not None or None not in pair or not mask.uses_order:
         query, key = (keras.KerasTensor((batch, layer.num_heads, size, layer.head_dim)) for size in pair)
         mask = draw_once(mask, query, key, num_queries, num_keys)
-    prepared = layer.encoding.prepare(query_positions, sequence_length)  # of (length,) or (batch, length)
+    prepared = layer.position_hooks().prepare(query_positions, sequence_length)  # of (length,) or (batch, length)
     return AttentionView(query_positions, key_positions, prepared, mask, inputs_mask, plan)
 
 

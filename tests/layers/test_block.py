@@ -12,6 +12,7 @@ from layers import (
     MaskedBatchNorm,
     MixtureOfExperts,
     MultiHeadAttention,
+    PositionEncoding,
     RecurrentEncoder,
     RelativePositionBias,
     RMSNorm,
@@ -271,6 +272,38 @@ def test_rematerialization_keeps_gradients_of_what_was_computed_before(placement
         results.append([array(tf.convert_to_tensor(gradient)) for gradient in found])
     for value, expected in zip(*results, strict=True):
         np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)
+
+
+class Shifted(PositionEncoding):
+    """An encoding of one's own whose preparation, which is made before the layer runs, reads a weight."""
+
+    def build(self, input_shape=None):
+        self.shift = self.add_weight(shape=(8, 4), initializer="ones", name="shift")
+        super().build(input_shape)
+
+    def prepare(self, positions, sequence_length=None):
+        return keras.ops.expand_dims(keras.ops.take(self.shift, positions, axis=0), -2)
+
+    def on_queries(self, query, prepared):
+        return query + prepared
+
+
+def test_rematerialization_keeps_gradients_of_prepared_positions():
+    tf = require_tensorflow()
+    gradients, x = [], tf.constant(normal(2, 3, 8))
+    blocks = [
+        TransformerBlock(MultiHeadAttention(2, 4, position=Shifted()), FeedForward(8), remat=remat)
+        for remat in (False, True)
+    ]
+    for block in blocks:
+        block.build((None, None, 8))
+        for variable, source in zip(block.variables, blocks[0].variables, strict=True):
+            variable.assign(source)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(block(x, training=True) ** 3)
+        gradients.append(array(tape.gradient(loss, block.attention.position.shift.value)))
+    assert np.abs(gradients[0]).max() > 1e-3
+    np.testing.assert_allclose(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])

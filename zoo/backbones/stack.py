@@ -252,7 +252,8 @@ class TransformerStack(keras.layers.Layer):
             self.final_norm.build(shape)
         for block in self.blocks:
             block.build(shape, shape)
-        self._outlooks = [block.outlook for block in self.blocks]
+        # a list would be tracked, with the layers that are part of an outlook
+        self._outlook_of_block = [block.outlook() for block in self.blocks].__getitem__
         self.built = True
 
     @property
@@ -333,7 +334,7 @@ class TransformerStack(keras.layers.Layer):
                 "cache": None if caches is None else caches[index],
                 "projected_memory": None if projected_memory is None else projected_memory[index],
             }
-            outlook = self._outlooks[self.block_of_layer[index]]
+            outlook = self._outlook_of_block(self.block_of_layer[index])
             if outlook not in views:
                 views[outlook] = block.look(x, memory, **facts, **own)
             result = self._call_once(

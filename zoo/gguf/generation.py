@@ -39,29 +39,43 @@ def generation_of(header: GGUFHeader) -> dict[str, Any]:
     ends = [header.get(f"tokenizer.ggml.{role}_token_id", int) for role in _ENDS]
     known = list(dict.fromkeys(index for index in ends if index is not None))
     values: dict[str, Any] = {}
-    for key, value in header.metadata.items():
+    for key in header.metadata:
         name = key.removeprefix(_PREFIX)
         if name == key or name in _DETAILS:
             continue
-        if name not in _SETTINGS:
-            if value != 0:  # with which each of them is switched off
-                values[key] = value
-            continue
-        theirs, kind = _SETTINGS[name]
-        values[theirs] = header.get(key, kind)
-        if kind is float:
-            values[theirs] = shortest(values[theirs])
-    if values.get("repetition_penalty", 1) == 1:
-        values.pop(f"{_PREFIX}penalty_last_n", None)
-    elif values.get(f"{_PREFIX}penalty_last_n") == -1:  # all of the text, as here
-        del values[f"{_PREFIX}penalty_last_n"]
-    draws = {"temperature", "top_k", "top_p", "min_p"} & set(values)
-    if draws:
-        values["do_sample"] = values.get("temperature", 1.0) != 0
+        if name in _SETTINGS:
+            theirs, kind = _SETTINGS[name]
+            found = header.require(key, kind)
+            values[theirs] = shortest(found) if kind is float else found
+        elif header.require(key, (int, float, str)) != 0:  # with which each of them is switched off
+            values[key] = header.metadata[key]
+    _leave_out_what_is_off(values, last=header.get(f"{_PREFIX}penalty_last_n", int))
+    if {"temperature", "top_k", "top_p", "min_p"} & set(values):
+        values["do_sample"] = values.get("temperature", 1.0) > 0
+        values["temperature"] = max(values.get("temperature", 1.0), 0.0)
         values.setdefault("top_k", 0)
     if len(known) > 1 or (values and known):
         values["eos_token_id"] = known
     return values
+
+
+def _leave_out_what_is_off(values: dict[str, Any], last: int | None) -> None:
+    """Takes away what says nothing to llama.cpp, and what says all of the text, as it is here.
+
+    Args:
+        values: The settings, which are changed.
+        last: For how many of the last tokens repetition is penalized; None where the file does not say it.
+    """
+    if "top_k" in values:
+        values["top_k"] = max(values["top_k"], 0)
+    if values.get("top_p", 0) >= 1:
+        del values["top_p"]
+    if values.get("min_p", 1) <= 0:
+        del values["min_p"]
+    if last == 0 or values.get("repetition_penalty", 1) in (0, 1):
+        values.pop("repetition_penalty", None)
+    if "repetition_penalty" not in values or last == -1:
+        values.pop(f"{_PREFIX}penalty_last_n", None)
 
 
 def metadata_of(values: dict[str, Any], end_id: int | None) -> tuple[dict[str, Any], list[str]]:

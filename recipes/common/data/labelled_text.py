@@ -262,12 +262,15 @@ LABELLED: Loaders = {
 }
 
 
-def require_known_labels(known: Sequence[str], rows: Sequence[tuple[Iterable[str], str]]) -> None:
+def require_known_labels(
+    known: Sequence[str], rows: Sequence[tuple[Iterable[str], str]], occurring: Sequence[str] | None = None
+) -> None:
     """Checks the labels, or tags, of validation data, and says which ones they lack.
 
     Args:
-        known: Those that occur in the training data.
+        known: Those that the model can give.
         rows: For each row its labels and where it stands.
+        occurring: Those that occur in the training data; None for all that are known.
 
     Raises:
         DataError: If a label is not among them, with its place.
@@ -277,7 +280,7 @@ def require_known_labels(known: Sequence[str], rows: Sequence[tuple[Iterable[str
         if unknown:
             label, names = shown(unknown[0]), shown(list(known), 200)
             raise DataError(f"{origin}: {label} does not occur in the training data, which have {names}")
-    missing = sorted(set(known) - {label for labels, _ in rows for label in labels})
+    missing = sorted(set(known if occurring is None else occurring) - {label for labels, _ in rows for label in labels})
     if missing:
         print(f"validation: no row has {shown(missing, 200)}: it says nothing of them")
 

@@ -48,7 +48,8 @@ def evaluate_preferences(
     """
     rows = PreferenceRows(task.preprocessor, max_length)
     kept, tokens = rows.tokenized(preferences)
-    size = max(1, batch_size_of(task, max_length) // 2)
+    longest = int(tokens["ids"].merge_dims(0, 1).row_lengths().numpy().max())
+    size = max(1, batch_size_of(task, longest) // 2)
     found = likelihoods(zoo.training.ReplyLikelihoods(task), rows, tokens, size)
     per_token = found[..., 0] / np.maximum(found[..., 1], 1)
     prompts = [preference.prompt for preference in kept]

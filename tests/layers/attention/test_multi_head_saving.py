@@ -1,5 +1,6 @@
 """Multi-head attention in SavedModels, with LoRA, and quantized."""
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from keras import ops
 
 from layers import (
     ALiBi,
+    DisentangledPositions,
     FeedForward,
     MultiHeadAttention,
     RelativePositionBias,
@@ -93,3 +95,23 @@ def test_a_position_that_layers_share_is_one_after_loading(tmp_path, in_blocks):
     assert len(loaded.weights) == len(model.weights)
     first, second = (layer.attention if in_blocks else layer for layer in loaded.layers[1:])
     assert first.position is second.position
+
+
+@pytest.mark.parametrize(
+    ("position", "of_position"),
+    [(ShawRelativePositions(4, 3), ["vars/0", "vars/1"]), (DisentangledPositions(8, 4, 6), ["table/vars/0"])],
+    ids=["shaw", "disentangled"],
+)
+def test_names_of_stored_weights(position, of_position, tmp_path):
+    """Those of files of earlier versions: Keras names weights by the first attribute that leads to them, by name."""
+    inputs = keras.Input((None, 8))
+    model = keras.Model(inputs, TransformerBlock(MultiHeadAttention(2, 4, position=position), FeedForward(8))(inputs))
+    model.save_weights(tmp_path / "model.weights.h5")
+    stored = []
+    with h5py.File(tmp_path / "model.weights.h5") as file:
+        file.visititems(lambda name, item: stored.append(name) if isinstance(item, h5py.Dataset) else None)
+    found = sorted(name.partition("/attention/")[2] for name in stored if "/attention/" in name)
+    projections = [
+        f"{part}_projection/vars/{index}" for part in ("key", "output", "query", "value") for index in (0, 1)
+    ]
+    assert found == sorted([*projections, *(f"position/{name}" for name in of_position)])

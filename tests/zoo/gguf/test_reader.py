@@ -206,6 +206,29 @@ def test_settings_that_draw_nothing(written):
     assert "sampler" not in (zoo.CausalLM.from_preset(str(path)).generation or {})
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"top_k": -1, "temp": 1.0},
+        {"top_p": 1.5, "temp": 1.0},
+        {"min_p": -1.0, "temp": 1.0},
+        {"penalty_repeat": 1.5, "penalty_last_n": 0, "temp": 1.0},
+        {"penalty_repeat": 0.0, "temp": 1.0},
+    ],
+    ids=str,
+)
+def test_settings_that_are_off(keys, written, recwarn):
+    path = written_with(written, {f"general.sampling.{name}": value for name, value in keys.items()})
+    generation = zoo.CausalLM.from_preset(str(path)).generation
+    assert generation == {"sampler": {"name": "sample", "top_k": None}} or generation == {"sampler": {"name": "sample"}}
+    assert not [each for each in recwarn if "generate()" in str(each.message)]
+
+
+def test_a_temperature_below_zero_draws_nothing(written):
+    path = written_with(written, {"general.sampling.temp": -1.0})
+    assert "sampler" not in (zoo.CausalLM.from_preset(str(path)).generation or {})
+
+
 def test_settings_without_a_counterpart_are_named(written):
     """llama.cpp looks back at 64 tokens, and can draw in ways that nothing here stands for."""
     keys = {"penalty_repeat": 1.5, "penalty_last_n": 64, "mirostat": 2, "mirostat_tau": 5.0, "xtc_probability": 0.0}
