@@ -412,6 +412,28 @@ def test_tags_and_labels_that_do_not_fit(tmp_path):
         run("classify", tmp_path, "other", "--tune_thresholds", "true")
 
 
+def test_spans_that_are_longer_than_those_of_the_training_data(tmp_path, monkeypatch, capsys):
+    """A model of spans knows the tag of a second word, also where no text that it is trained with has one."""
+    rows = {"train": [("Ann went home", 3), ("nobody went", 0)], "validation": [("Ann Lee went home", 7)]}
+    for part, texts in rows.items():
+        spans = [[{"start": 0, "end": end, "label": "PER"}] if end else [] for _, end in texts]
+        lines = [json.dumps({"text": text, "spans": of}) for (text, _), of in zip(texts, spans, strict=True)]
+        (tmp_path / f"{part}.jsonl").write_text("\n".join(lines))
+
+    class Begun(Exception):
+        pass
+
+    def begin(task, *_, **__):
+        assert task.labels.strings == ["B-PER", "I-PER", "O"]
+        raise Begun
+
+    monkeypatch.setattr(tag, "train_encoder_task", begin)
+    files = [f"--data.{part}={tmp_path / part}.jsonl" for part in rows]
+    with pytest.raises(Begun):
+        tag.main(parse(tag.TagConfig, [*files, *ENCODER, "--run_folder", str(tmp_path / "run")]))
+    assert "no row has" not in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("eagerly")
 def test_spans_windows_and_weights(tmp_path):

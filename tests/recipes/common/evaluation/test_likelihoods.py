@@ -85,6 +85,33 @@ def check_sums(evaluation, documents, tokens):
     assert evaluation.scores["nll_per_token"] == pytest.approx(total / tokens, abs=1e-3)
 
 
+def numpy_likelihood(model, rows):
+    """Negative log-likelihood per token of rows of ids, without the first ones, by the formula of the softmax."""
+    total = 0.0
+    for ids in rows:
+        fed = np.array([ids[:-1]])
+        hidden = model.backbone({"token_ids": fed, "padding_mask": np.ones_like(fed, "bool")})
+        logits = keras.ops.convert_to_numpy(model.backbone.logits(hidden))[0].astype("float64")
+        exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        probabilities = exponentials / exponentials.sum(axis=-1, keepdims=True)
+        total -= np.log(probabilities[np.arange(len(ids) - 1), ids[1:]]).sum()
+    return total / sum(len(ids) - 1 for ids in rows)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_likelihoods_are_those_of_the_formula(models, packed):
+    model, documents = models[264], [TEXT[:80], "a hill"]
+    ids = model.tokenizer.tokenize(documents)
+    if packed:  # each by itself, in windows of 16, with its end
+        end = model.tokenizer.end_id
+        rows = [np.append(row.numpy(), end) for row in ids]
+    else:
+        rows = [ids.values.numpy()]
+    rows = [row[begin : begin + 17] for row in rows for begin in range(0, len(row) - 1, 16)]
+    found = evaluate_language_model(model, documents, length=16, packed=packed)
+    assert found.scores["nll_per_token"] == pytest.approx(numpy_likelihood(model, rows), abs=1e-3)
+
+
 def test_bits_per_character_are_tested_whatever_the_tokens(models, capsys):
     documents = [TEXT, "a hill"]
     found = {size: evaluate_language_model(model, documents, length=16) for size, model in models.items()}
