@@ -23,7 +23,7 @@ from recipes import language_model, pretrain_masked_lm, translate
 from recipes.common.config import differences, run_recipe, setting
 from recipes.common.data.data_config import TextDataConfig
 from recipes.common.errors import ConfigError, errors_of, shown
-from recipes.common.evaluation.evaluations import evaluate_translation
+from recipes.common.evaluation.generated_texts import evaluate_translation
 from recipes.common.evaluation.text_metrics import perplexity
 from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder

@@ -20,7 +20,7 @@ from recipes.common.data.data_config import TestedDataConfig
 from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.summaries import SUMMARIES, Summary, read_summaries
 from recipes.common.evaluation.evaluation import Evaluation
-from recipes.common.evaluation.evaluations import evaluate_summaries
+from recipes.common.evaluation.generated_texts import evaluate_summaries
 from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
 from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder

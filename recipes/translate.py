@@ -27,7 +27,7 @@ from recipes.common.data.data_sets import Source, TextPair, open_parts
 from recipes.common.data.parallel_text import PARALLEL, check_language_tokens, has_language_token, read_pairs
 from recipes.common.errors import ConfigError, shown
 from recipes.common.evaluation.evaluation import Evaluation
-from recipes.common.evaluation.evaluations import evaluate_translation
+from recipes.common.evaluation.generated_texts import evaluate_translation
 from recipes.common.evaluation.held_out import OF_TRAINING, HeldOut, open_rows
 from recipes.common.evaluation.translation_metrics import Tokenization, check_tokenization
 from recipes.common.finish import Outcome, decoded

@@ -168,11 +168,10 @@ def evaluate_masked_lm(task: zoo.MaskedLM, texts: list[str]) -> Evaluation:
     for start in range(0, len(texts), batch_size):
         some = texts[start : start + batch_size]
         with errors_of("data"):
-            inputs, labels, weights = task.preprocessor.training_batch(
-                tf.constant(some), seed=zoo.preprocessing.EVALUATION_SEED
-            )
+            batch = task.preprocessor.training_batch(tf.constant(some), seed=zoo.preprocessing.EVALUATION_SEED)
+            inputs, labels, weights = tf.nest.map_structure(lambda leaf: leaf.numpy(), batch)
             logits = task.predict_on_batch(inputs)
-        labels, weights = labels.numpy(), weights.numpy() > 0
+        weights = weights > 0
         sums += (
             -keras.ops.convert_to_numpy(zoo.generation.score(logits, labels, weights)["log_probabilities"])
         ).tolist()
