@@ -30,7 +30,8 @@ from recipes.common.config import parse
 from recipes.common.data.labelled_text import unknown_labels
 from recipes.common.errors import ConfigError, DataError, RunFolderError
 from recipes.common.evaluation.evaluation import Evaluation, mean_of
-from recipes.common.evaluation.evaluations import evaluate_summaries, evaluate_tags, evaluate_translation
+from recipes.common.evaluation.evaluations import evaluate_tags
+from recipes.common.evaluation.generated_texts import evaluate_summaries, evaluate_translation
 from recipes.common.evaluation.held_out import HeldOut
 from recipes.common.evaluation.intervals import compare_models, table
 from recipes.common.run_folder import RunFolder

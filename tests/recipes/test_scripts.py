@@ -114,7 +114,8 @@ def test_apply(tmp_path, monkeypatch):
 
 def test_perfect_outputs_have_perfect_scores(monkeypatch, tmp_path):
     """Of every script alone, what equals its reference has all points, and what nearly does has many."""
-    from recipes.common.evaluation.evaluations import evaluate_answers, evaluate_summaries, evaluate_translation
+    from recipes.common.evaluation.evaluations import evaluate_answers
+    from recipes.common.evaluation.generated_texts import evaluate_summaries, evaluate_translation
 
     class Model:
         def __init__(self, outputs):
@@ -127,7 +128,7 @@ def test_perfect_outputs_have_perfect_scores(monkeypatch, tmp_path):
             return [[SimpleNamespace(text=text)] for text in self.outputs]
 
     Model.preprocessor = None
-    monkeypatch.setattr("recipes.common.evaluation.evaluations.count_cut_sources", lambda *arguments: 0)
+    monkeypatch.setattr("recipes.common.evaluation.generated_texts.count_cut_sources", lambda *arguments: 0)
     monkeypatch.setattr("recipes.common.evaluation.evaluations.count_cut_questions", lambda *arguments: 0)
     for script in SENTENCES:
         rows = [row.text for row in ROWS if row.script == script]
