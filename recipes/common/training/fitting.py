@@ -328,9 +328,9 @@ def train(
         RunFolderError: If the run was begun with other data, or has been trained for more rounds.
         RecipeError: If the loss is not finite.
     """
-    unit = validation_unit(config)
-    epochs = number_of_rounds(config.epochs, batches.number_of_batches, config.evaluate_every)
+    epochs, unit = config.epochs, validation_unit(config)
     if config.evaluate_every is not None:
+        epochs = number_of_rounds(epochs, batches.number_of_batches, config.evaluate_every)
         print(
             f"a validation every {config.evaluate_every} batches, {epochs} rounds in all; an epoch has "
             f"{batches.number_of_batches} batches"
