@@ -17,7 +17,7 @@ from layers.norms import LayerNorm
 from layers.positions.base import positions_from
 from layers.remat import rematerialize
 from layers.roles import WHOLE, Role
-from layers.view import View, closed, opened
+from layers.view import View, closed, opened, refuse_with_view
 
 PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 
@@ -241,21 +241,26 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
         training: bool | None = None,
         **arguments: Any,
     ) -> Any:
+        facts = {
+            "padding_mask": padding_mask,
+            "lengths": lengths,
+            "positions": positions,
+            "sequence_length": sequence_length,
+            "cache_index": cache_index,
+            **arguments,
+        }
         if view is None:
             view = self.look(
                 inputs,
                 memory,
-                padding_mask=padding_mask,
-                lengths=lengths,
-                positions=positions,
-                sequence_length=sequence_length,
+                **facts,
                 cache=cache,
-                cache_index=cache_index,
                 projected_memory=projected_memory,
                 inputs_mask=mask if inputs_mask is None else inputs_mask,
                 memory_mask=memory_mask,
-                **arguments,
             )
+        else:
+            refuse_with_view(facts)
         to_attention = view.to_attention | arguments_for(
             self.attention, "attention", cache=cache, return_weights=return_weights
         )

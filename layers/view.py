@@ -9,6 +9,8 @@ from typing import Any
 
 import keras
 
+from layers.errors import describe
+
 _KIND = "__class__"
 
 
@@ -25,6 +27,20 @@ class View:
     token_mask: Any
     to_attention: dict[str, Any]
     to_memory: dict[str, Any]
+
+
+def refuse_with_view(facts: dict[str, Any]) -> None:
+    """Checks that a call that brings a view says nothing beside it that a view says: it would not be read.
+
+    Args:
+        facts: The call arguments of which a view is made, by name.
+
+    Raises:
+        ValueError: If one of them is given.
+    """
+    for name, value in facts.items():
+        if value is not None:
+            raise ValueError(f"{name} must be None with a view, which is made of it, got {describe(value)}.")
 
 
 def opened(tree: Any) -> Any:

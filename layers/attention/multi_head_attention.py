@@ -25,6 +25,7 @@ from layers.initializers import separate
 from layers.keras_internals import stateless_scope
 from layers.positions.base import NO_POSITION, PositionEncoding, PositionHooks, Projections
 from layers.roles import WHOLE, Role
+from layers.view import refuse_with_view
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
@@ -294,24 +295,29 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         memory_mask: Any = None,
         training: bool | None = None,
     ) -> Any:
+        facts = {
+            "padding_mask": padding_mask,
+            "lengths": lengths,
+            "attention_mask": attention_mask,
+            "segment_ids": segment_ids,
+            "memory_segment_ids": memory_segment_ids,
+            "prefix_length": prefix_length,
+            "positions": positions,
+            "sequence_length": sequence_length,
+            "cache_index": cache_index,
+        }
         if view is None:
             view = self.look(
                 inputs,
                 memory,
-                padding_mask=padding_mask,
-                lengths=lengths,
-                attention_mask=attention_mask,
-                segment_ids=segment_ids,
-                memory_segment_ids=memory_segment_ids,
-                prefix_length=prefix_length,
-                positions=positions,
-                sequence_length=sequence_length,
+                **facts,
                 cache=cache,
-                cache_index=cache_index,
                 projected_memory=projected_memory,
                 inputs_mask=mask if inputs_mask is None else inputs_mask,
                 memory_mask=memory_mask,
             )
+        else:
+            refuse_with_view(facts)
         query = self._heads.queries(inputs, view.prepared)  # (batch, heads, length, head_dim)
         if memory is None and projected_memory is None:
             project = self._heads.keys_and_values if cache is None else self._heads.to_cache

@@ -617,3 +617,18 @@ def test_experts_of_a_cached_block_do_not_see_left_padding(by, training):
         alone, _ = block(x[:, :1], cache=alone_cache, cache_index=4)
         output, _ = block(x[:, :1], cache=cache, cache_index=24, **step)
         np.testing.assert_allclose(array(output), array(alone), **TOLERANCE)
+
+
+def test_facts_beside_a_view_are_refused():
+    """A view says them: beside it they would not be read."""
+    block, x = TransformerBlock(MultiHeadAttention(2, 4), FeedForward(8)), normal(2, 3, 8)
+    expected = block(x)
+    view = block.look(x)
+    np.testing.assert_array_equal(array(block(x, view=view)), array(expected))
+    with pytest.raises(ValueError, match=r"padding_mask must be None with a view.*shape \(2, 3\)"):
+        block(x, view=view, padding_mask=np.ones((2, 3), "bool"))
+    with pytest.raises(ValueError, match=r"segment_ids must be None with a view"):
+        block(x, view=view, segment_ids=np.zeros((2, 3), "int32"))
+    attention = block.attention
+    with pytest.raises(ValueError, match=r"lengths must be None with a view.*shape \(2,\)"):
+        attention(x, view=attention.look(x), lengths=np.array([2, 3]))
