@@ -11,7 +11,7 @@ EXTRAS: dict[str, Sequence[str]] = {
         *("filelock", "jsonargparse", "markdown_it", "matplotlib", "pooch", "requests"),
         *("nltk", "rouge_score", "sacrebleu", "sacremoses", "scipy", "sklearn", "tensorboard"),
     ),
-    "serve": ("msgpack", "prometheus_client", "starlette", "tensorflow_serving", "uvicorn"),
+    "serve": ("msgpack", "prometheus_client", "pydantic", "starlette", "tensorflow_serving", "uvicorn"),
     "corpus": ("array_record", "datasketch", "pyarrow"),
     "datasets": ("datasets",),
     "ray": ("ray",),

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from recipes.serving.limits import LimitsConfig
-from recipes.serving.problems import Problem
+import pydantic
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
 
-# Fields that ask for what models here do not do: allowed with the value that asks for nothing.
+from recipes.serving.request_fields import Fields, TextList, as_list, few
+
+# Fields of this interface that models here do not have.
 _IDLE: dict[str, tuple[Any, ...]] = {
-    "best_of": (1,),
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
     "logit_bias": ({},),
@@ -29,223 +28,126 @@ _IDLE: dict[str, tuple[Any, ...]] = {
     "store": (False,),
     "service_tier": ("auto", "default"),
 }
-# Fields that describe the request to somebody else and change no answer.
 _NOTES = ("user", "metadata", "safety_identifier", "prompt_cache_key")
-_MOST_STOPS, _MOST_STOP_CHARACTERS, _MOST_RESULTS = 16, 256, 16
 
 
-@dataclasses.dataclass(frozen=True)
-class WritingBody:
-    """What requests for texts have in common.
+def _new_tokens(value: int, info: ValidationInfo) -> int:
+    if not 1 <= value <= info.context.new_tokens:
+        raise ValueError(f"must be from 1 to {info.context.new_tokens}")
+    return value
 
-    Args:
-        model: Name of the model.
-        max_tokens: Most tokens of a text; None for as many as the export writes.
-        temperature, top_k, top_p, min_p: Settings; None for those of the export.
-        n: Number of results.
-        seed: Seed; None for one by chance.
-        stop: Stop strings.
-        stream: Whether events are answered.
-        include_usage: Whether the last event has the number of tokens.
-    """
 
+def _prompts(value: Any) -> list[str | list[int]]:
+    prompts = [value] if isinstance(value, str) or _is_tokens(value) else value
+    if not isinstance(prompts, list) or not prompts or not all(isinstance(p, str) or _is_tokens(p) for p in prompts):
+        raise ValueError("must be a text, a list of texts, or tokens: a list of their numbers, or a list of such lists")
+    return prompts
+
+
+def _is_tokens(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(type(token) is int and 0 <= token < 2**31 for token in value)
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, list) and value and all(type(each) is int or _is_tokens(each) for each in value):
+        raise ValueError("must be a text or a list of texts: the models here that make vectors take no tokens")
+    return as_list(value)
+
+
+def _content(value: Any) -> Any:
+    """The text of a message; parts of texts are joined."""
+    if not isinstance(value, list):
+        return value
+    if not all(isinstance(part, dict) and part.get("type") == "text" for part in value):
+        raise ValueError("must have parts of the type text alone")
+    return "".join(TextPart.model_validate(part).text for part in value)
+
+
+class TextPart(Fields):
+    """A part of the content of a message."""
+
+    type: Literal["text"]
+    text: str
+
+
+class StreamOptions(Fields):
+    """How events are answered."""
+
+    notes = ("include_obfuscation",)
+    include_usage: bool = False
+
+
+class Message(Fields):
+    """A message of a conversation, with all fields that the interface gives to answers, empty where it has nothing."""
+
+    idle: ClassVar = {"tool_calls": ([],), "annotations": ([],), "function_call": (), "audio": ()}
+    notes = ("name", "refusal")
+    # newer models of OpenAI call the system "developer"
+    role: Annotated[str, Field(min_length=1), AfterValidator(lambda role: "system" if role == "developer" else role)]
+    content: Annotated[str, BeforeValidator(_content)]
+
+
+NewTokens = Annotated[int, AfterValidator(_new_tokens)]
+Stop = Annotated[str, Field(min_length=1, max_length=256)]
+
+
+class WritingBody(Fields):
+    """What requests for texts have in common."""
+
+    idle, notes = _IDLE, _NOTES
     model: str
-    max_tokens: int | None
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    min_p: float | None
-    n: int
-    seed: int | None
-    stop: tuple[str, ...]
-    stream: bool
-    include_usage: bool
+    # None for as many as the export writes, and for the settings of the export
+    max_tokens: NewTokens | None = None
+    max_completion_tokens: NewTokens | None = None
+    temperature: float | None = Field(None, ge=0, le=100)
+    top_k: int | None = Field(None, ge=0, lt=2**31)
+    top_p: float | None = Field(None, ge=1e-6, le=1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    seed: int | None = Field(None, ge=0, lt=2**32)
+    n: int = Field(1, ge=1, le=16)
+    best_of: int | None = None
+    stop: Annotated[list[Stop], Field(max_length=16), BeforeValidator(as_list)] = []
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
 
-    @property
-    def results_per_prompt(self) -> int:
-        return self.n
+    @pydantic.model_validator(mode="after")
+    def _returns_all(self) -> Self:
+        if self.best_of not in (None, self.n):
+            raise ValueError("best_of must be n: all results are returned")
+        return self
 
     def request(self) -> dict[str, Any]:
         """Returns the fields of a request to a worker, but for the prompt."""
-        settings = {name: getattr(self, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-        return {"max_new_tokens": self.max_tokens, "seed": self.seed, "stop": list(self.stop), **settings}
+        most = self.max_completion_tokens or self.max_tokens
+        settings = self.model_dump(include={"temperature", "top_k", "top_p", "min_p", "seed", "stop"})
+        return {"max_new_tokens": most, **settings}
 
 
-@dataclasses.dataclass(frozen=True)
 class CompletionBody(WritingBody):
-    """A request for texts that continue prompts.
+    """A request for texts that continue prompts; prompts are texts or token ids."""
 
-    Args:
-        prompts: The prompts.
-        echo: Whether texts begin with their prompts.
-    """
+    prompt: Annotated[list[str | list[int]], PlainValidator(_prompts)]
+    echo: bool = False
 
-    prompts: tuple[str, ...]
-    echo: bool
-
-    @classmethod
-    def read(cls, body: dict[str, Any], limits: LimitsConfig) -> CompletionBody:
-        """Returns the checked fields of a body.
-
-        Raises:
-            Problem: If a field is missing, unknown, wrong, or asks for what models here do not do.
-        """
-        fields = _Fields(body)
-        prompt = fields.take("prompt", (str, list))
-        prompts = (prompt,) if isinstance(prompt, str) else tuple(prompt)
-        if not prompts or not all(isinstance(each, str) for each in prompts):
-            raise Problem(422, "prompt must be a text or a list of texts; tokens are not taken.")
-        return cls(**_writing(fields, limits), prompts=prompts, echo=fields.take("echo", bool, False), **fields.end())
+    @pydantic.model_validator(mode="after")
+    def _has_texts(self) -> Self:
+        if self.echo and not all(isinstance(prompt, str) for prompt in self.prompt):
+            raise ValueError("echo must be false where prompts are tokens")
+        return self
 
 
-@dataclasses.dataclass(frozen=True)
 class ChatBody(WritingBody):
-    """A request for answers to a conversation.
+    """A request for answers to a conversation."""
 
-    Args:
-        messages: Its messages, with `role` and `content`.
-    """
-
-    messages: tuple[dict[str, str], ...]
-
-    @classmethod
-    def read(cls, body: dict[str, Any], limits: LimitsConfig) -> ChatBody:
-        """Returns the checked fields of a body.
-
-        Raises:
-            Problem: As for `CompletionBody.read`.
-        """
-        fields = _Fields(body)
-        messages = fields.take("messages", list)
-        if not messages or len(messages) > limits.rows:
-            raise Problem(422, f"messages must be a list of 1 to {limits.rows} messages.")
-        read = tuple(_message(message, place) for place, message in enumerate(messages))
-        return cls(**_writing(fields, limits), messages=read, **fields.end())
+    messages: Annotated[list[Message], Field(min_length=1), AfterValidator(few)]
 
 
-@dataclasses.dataclass(frozen=True)
-class EmbeddingBody:
-    """A request for vectors.
+class EmbeddingBody(Fields):
+    """A request for vectors."""
 
-    Args:
-        model: Name of the model.
-        texts: The texts.
-        encoding_format: "float" or "base64".
-        dimensions: Width of the vectors; None for that of the model.
-    """
-
+    idle, notes = _IDLE, _NOTES
     model: str
-    texts: list[str]
-    encoding_format: str
-    dimensions: int | None
-
-    @classmethod
-    def read(cls, body: dict[str, Any], limits: LimitsConfig) -> EmbeddingBody:
-        """Returns the checked fields of a body.
-
-        Raises:
-            Problem: As for `CompletionBody.read`.
-        """
-        fields = _Fields(body)
-        given = fields.take("input", (str, list))
-        texts = [given] if isinstance(given, str) else given
-        if not texts or not all(isinstance(text, str) for text in texts):
-            raise Problem(422, "input must be a text or a list of texts; tokens are not taken.")
-        if len(texts) > limits.rows:
-            raise Problem(413, f"A request must have at most {limits.rows} texts.")
-        model, form = fields.take("model", str), fields.take("encoding_format", str, "float")
-        if form not in ("float", "base64"):
-            raise Problem(422, "encoding_format must be float or base64.")
-        return cls(model, texts, form, fields.number("dimensions", int, None, 1, 2**20), **fields.end())
-
-
-class _Fields:
-    """The fields of a body, taken one by one; what is left is unknown. A field that is null counts as absent."""
-
-    def __init__(self, body: dict[str, Any]) -> None:
-        self._left = _without_nulls(body)
-
-    def take(self, name: str, kinds: Any, default: Any = ...) -> Any:
-        value = self._left.pop(name, None)
-        if value is None:
-            if default is ...:
-                raise Problem(422, f"{name} is missing.")
-            return default
-        if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-            names = [kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,))]
-            raise Problem(422, f"{name} must be of the type {' or '.join(names)}.")
-        return value
-
-    def number(self, name: str, kind: type, default: Any, least: float, most: float) -> Any:
-        value = self.take(name, int if kind is int else (int, float), default)
-        if value is default:
-            return default
-        if not least <= value <= most:
-            raise Problem(422, f"{name} must be from {least:g} to {most:g}.")
-        return kind(value)
-
-    def end(self) -> dict[str, Any]:
-        """Raises a `Problem` if a field is left that means something."""
-        for name in _NOTES:
-            self._left.pop(name, None)
-        for name, value in self._left.items():
-            if name not in _IDLE:
-                # a mistyped name is shown; what else stands there may be a text
-                shown = f" {name!r}" if re.fullmatch(r"[A-Za-z_]{1,40}", name) else " of one of the names given"
-                raise Problem(422, f"There is no field{shown}.")
-            if not any(isinstance(value, bool) is isinstance(idle, bool) and value == idle for idle in _IDLE[name]):
-                raise Problem(422, f"{name} is not supported.")
-        return {}
-
-
-def _writing(fields: _Fields, limits: LimitsConfig) -> dict[str, Any]:
-    stop = fields.take("stop", (str, list), [])
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    if len(stops) > _MOST_STOPS or not all(isinstance(each, str) and each for each in stops):
-        raise Problem(422, f"stop must be a text or a list of at most {_MOST_STOPS} texts, none of them empty.")
-    if any(len(each) > _MOST_STOP_CHARACTERS for each in stops):
-        raise Problem(422, f"A stop must have at most {_MOST_STOP_CHARACTERS} characters.")
-    options = fields.take("stream_options", dict, {})
-    if set(options) - {"include_usage", "include_obfuscation"}:
-        raise Problem(422, "stream_options must have the key include_usage alone.")
-    counts = [fields.number(name, int, None, 1, limits.new_tokens) for name in ("max_tokens", "max_completion_tokens")]
-    return {
-        "model": fields.take("model", str),
-        "max_tokens": counts[0] if counts[1] is None else counts[1],
-        "temperature": fields.number("temperature", float, None, 0, 100),
-        "top_k": fields.number("top_k", int, None, 0, 2**31 - 1),
-        "top_p": fields.number("top_p", float, None, 1e-6, 1),
-        "min_p": fields.number("min_p", float, None, 0, 1),
-        "n": fields.number("n", int, 1, 1, _MOST_RESULTS),
-        "seed": fields.number("seed", int, None, 0, 2**32 - 1),
-        "stop": stops,
-        "stream": fields.take("stream", bool, False),
-        "include_usage": bool(options.get("include_usage", False)),
-    }
-
-
-def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _message(message: Any, place: int) -> dict[str, str]:
-    """A message with a role and a text; parts of texts are joined.
-
-    Clients send answers back with all fields that OpenAI's API has, null where there is nothing.
-    """
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str) or not message["role"]:
-        raise Problem(422, f"messages[{place}] must be an object with a role and a content.")
-    message = _without_nulls(message)
-    others = {name for name in set(message) - {"role", "content", "name", "refusal"} if message[name] != []}
-    if others:
-        raise Problem(422, f"messages[{place}] must have a role and a content alone.")
-    content = message.get("content")
-    if isinstance(content, list):
-        kinds = [isinstance(part, dict) and part.get("type") == "text" for part in content]
-        if not all(kinds) or not all(isinstance(part.get("text"), str) for part in content):
-            raise Problem(422, f"messages[{place}].content must have parts of the type text alone.")
-        content = "".join(part["text"] for part in content)
-    if not isinstance(content, str):
-        raise Problem(422, f"messages[{place}].content must be a text.")
-    # newer models of OpenAI call the system "developer"
-    return {"role": "system" if message["role"] == "developer" else message["role"], "content": content}
+    input: Annotated[TextList, BeforeValidator(_texts)]
+    encoding_format: Literal["float", "base64"] = "float"
+    # None for the width of the model
+    dimensions: int | None = None

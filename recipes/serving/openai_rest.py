@@ -57,11 +57,11 @@ async def completions(request: Request) -> Response:
     state: ServerState = request.app.state.server
     body = CompletionBody.read(await read_json(request, state.limits), state.limits)
     asked = [
-        {"text": prompt, **body.request(), "stream": number * FIRST_RESULTS}
-        for prompt in body.prompts
+        {"text" if isinstance(prompt, str) else "token_ids": prompt, **body.request(), "stream": number * FIRST_RESULTS}
+        for prompt in body.prompt
         for number in range(body.n)
     ]
-    before = [prompt if body.echo else "" for prompt in body.prompts for _ in range(body.n)]
+    before = [str(prompt) if body.echo else "" for prompt in body.prompt for _ in range(body.n)]
     return await _answer(request, body, asked, _Completion(body.model, "cmpl", "text_completion", before))
 
 
@@ -69,7 +69,8 @@ async def chat_completions(request: Request) -> Response:
     """Answers answers to a conversation."""
     state: ServerState = request.app.state.server
     body = ChatBody.read(await read_json(request, state.limits), state.limits)
-    asked = [{"messages": body.messages, **body.request(), "stream": k * FIRST_RESULTS} for k in range(body.n)]
+    messages = [message.model_dump() for message in body.messages]
+    asked = [{"messages": messages, **body.request(), "stream": k * FIRST_RESULTS} for k in range(body.n)]
     return await _answer(request, body, asked, _Chat(body.model, "chatcmpl", "chat.completion", [""] * body.n))
 
 
@@ -81,7 +82,7 @@ async def embeddings(request: Request) -> Response:
         outputs = {field["name"] for field in worker.about["endpoints"][worker.about["default"]]["outputs"]}
         if outputs != {"embeddings"}:
             raise Problem(422, f"The model {body.model!r} makes no embeddings.")
-        call = worker.call(worker.about["default"], {"texts": body.texts}, state.limits.seconds)
+        call = worker.call(worker.about["default"], {"texts": body.input}, state.limits.seconds)
         vectors = (await unless_gone(request, call))["embeddings"].astype("float32")
     if body.dimensions not in (None, vectors.shape[1]):
         raise Problem(422, f"dimensions must be {vectors.shape[1]} with this model.")
@@ -142,7 +143,7 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
         results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
     state.metrics.first_text(time.monotonic() - began)
     choices = [form.whole(index, text, last["reason"]) for index, (text, last) in enumerate(results)]
-    usage = _usage([last for _, last in results], body.results_per_prompt)
+    usage = _usage([last for _, last in results], body.n)
     return JSONResponse({**form.head, "object": form.kind, "choices": choices, "usage": usage})
 
 
@@ -194,8 +195,8 @@ async def _events(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    if body.include_usage:
-        yield form.event([], usage=_usage([lasts[index] for index in sorted(lasts)], body.results_per_prompt))
+    if body.stream_options.include_usage:
+        yield form.event([], usage=_usage([lasts[index] for index in sorted(lasts)], body.n))
 
 
 async def _lines(first: dict[str, Any], events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:

@@ -38,6 +38,8 @@ def call_of(endpoints: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[s
         raise UnknownSettingError("This model writes several texts for each: use its endpoints.")
     if request.get("stream"):
         raise UnknownSettingError("n must be 1 with this model.")
+    if "token_ids" in request:
+        raise UnknownSettingError("This model takes prompts as texts alone.")
     if request.get("min_p") is not None:
         raise UnknownSettingError("min_p is not taken by this model.")
     # what is not asked for is as the export has it, which a default of the field says

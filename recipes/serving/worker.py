@@ -83,8 +83,8 @@ class Worker:
     Requests are dictionaries with an `id`, which their answers have too, and an `operation`:
 
     * `call`: `endpoint` and `inputs`; the answer has `outputs`;
-    * `write`: a `text` or `messages`, and fields of `WritingRequest`; answers have a `text` piece each, the last one
-      also a `reason`; models that cannot write token by token answer once, without the number of tokens;
+    * `write`: a `text`, `token_ids` or `messages`, and fields of `WritingRequest`; answers have a `text` piece each, the
+      last one also a `reason`; models that cannot write token by token answer once, without the number of tokens;
     * `cancel`: the `id` of another request;
     * `state`: the answer has the loads and counts.
 
@@ -214,7 +214,10 @@ class Worker:
         is_chat = "messages" in request
         if is_chat and not writer.is_chat:
             raise RefusedError("This model has no chat format: send a text.")
-        prompt = writer.chat_tokens(request["messages"]) if is_chat else writer.tokens([request["text"]])[0]
+        if "token_ids" in request:
+            prompt = self._require_known(request["token_ids"])
+        else:
+            prompt = writer.chat_tokens(request["messages"]) if is_chat else writer.tokens([request["text"]])[0]
         if not 0 < len(prompt) < writer.max_length:
             raise RefusedError(f"The prompt must have from 1 to {writer.max_length - 1} tokens, it has {len(prompt)}.")
         names = ("temperature", "top_k", "top_p", "min_p", "seed", "stream", "stop", "streams_text")
@@ -234,6 +237,13 @@ class Worker:
         wanted = WritingRequest(prompt, most, is_chat=is_chat, deadline=asked.deadline, **settings)
         if not asked.is_cancelled:
             asked.begins(writer.write(wanted, tell).cancel)
+
+    def _require_known(self, token_ids: list[int]) -> list[int]:
+        """Tokens that the model has: another one would end all texts of its batch."""
+        count = self._model.endpoints["forward"]["outputs"][0]["shape"][-1]
+        if max(token_ids) >= count:
+            raise RefusedError(f"Tokens of a prompt must be numbers from 0 to {count - 1}.")
+        return token_ids
 
     def _write_whole(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         name, inputs = call_of(self._model.endpoints, request)

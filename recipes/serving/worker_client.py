@@ -136,8 +136,8 @@ class WorkerClient:
         """Yields what is new of a text, the last time with a `reason`; closing the iteration cancels the rest.
 
         Args:
-            request: `text` or `messages`, and fields of `recipes.serving.writing.WritingRequest` but for the prompt;
-                `seconds` instead of its deadline.
+            request: `text`, `token_ids` or `messages`, and fields of `recipes.serving.writing.WritingRequest` but for
+                the prompt; `seconds` instead of its deadline.
 
         Raises:
             WorkerError: If it does not answer.

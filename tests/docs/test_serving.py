@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-for name in ("msgpack", "starlette", "uvicorn", "openai", "prometheus_client", "tensorflow_serving"):
+for name in ("msgpack", "starlette", "uvicorn", "openai", "prometheus_client", "pydantic", "tensorflow_serving"):
     pytest.importorskip(name, reason="the extras serve and test are not installed")
 
 ROOT = Path(__file__).parents[2]

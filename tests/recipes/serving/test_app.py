@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client"):
+for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "pydantic"):
     pytest.importorskip(name, reason="the extra serve is not installed")
 
 import httpx  # noqa: E402
@@ -57,6 +57,15 @@ def test_completions(openai_client, chat_model):
     sampler = {"name": "sample", "temperature": 0.9, "top_p": 0.95}
     expected = chat_model.generate("hello", max_new_tokens=9, sampler=sampler, seed=5, num_results=3, jit_compile=False)
     assert [choice.text for choice in answer_texts(drawn)] == expected
+    # tokens stand for the text that they are of, also among texts and where all results are returned
+    texts = ["hello", "who are"]
+    ids = [chat_model.tokenizer.tokenize(text).numpy().tolist() for text in texts]
+    for prompt, number in ((ids[0], 1), (ids, 2), ([ids[0], texts[1]], 2)):
+        again = openai_client.completions.create(
+            model="chat", prompt=prompt, max_tokens=9, n=2, extra_body={"best_of": 2}
+        )
+        assert [choice.text for choice in again.choices[::2]] == [choice.text for choice in answer.choices[:number]]
+        assert again.usage.prompt_tokens == sum(map(len, ids[:number]))
     stopped = openai_client.completions.create(model="chat", prompt="hello", max_tokens=50, stop=["e", "o"])
     assert stopped.choices[0].text == chat_model.generate("hello", max_new_tokens=50, stop=["e", "o"], **OPTIONS)
     assert stopped.choices[0].finish_reason == "stop"
@@ -187,20 +196,24 @@ ASKED = {"model": "chat", "prompt": "hello", "max_tokens": 2}
 REFUSED = [
     ({"model": None}, 422, "model is missing."),
     ({"model": "other"}, 404, "There is no model 'other'."),
-    ({"prompt": [1, 2]}, 422, "tokens are not taken"),
-    ({"prompt": []}, 422, "prompt must be a text or a list of texts"),
+    ({"prompt": []}, 422, "prompt must be a text, a list of texts, or tokens"),
+    ({"prompt": [1, "a"]}, 422, "prompt must be a text, a list of texts, or tokens"),
+    ({"prompt": [[5, -1]]}, 422, "prompt must be a text, a list of texts, or tokens"),
+    ({"prompt": [5, 290]}, 422, "Tokens of a prompt must be numbers from 0 to 289."),
+    ({"prompt": [5], "echo": True}, 422, "echo must be false where prompts are tokens."),
     ({"max_tokens": 10**30}, 422, "A whole number must fit into 64 bits."),
     ({"max_tokens": 0}, 422, "max_tokens must be from 1 to 150."),
-    ({"max_tokens": True}, 422, "max_tokens must be of the type int."),
+    ({"max_tokens": True}, 422, "max_tokens must be a valid integer."),
     ({"temperature": 10**400}, 422, "A whole number must fit into 64 bits."),
-    ({"seed": 2**64 - 1}, 422, "seed must be from 0 to 4.29497e+09."),
-    ({"temperature": -1}, 422, "temperature must be from 0 to 100."),
-    ({"temperature": "hot"}, 422, "temperature must be of the type int or float."),
+    ({"seed": 2**64 - 1}, 422, "seed must be less than 4294967296."),
+    ({"temperature": -1}, 422, "temperature must be greater than or equal to 0."),
+    ({"temperature": "hot"}, 422, "temperature must be a valid number."),
     ({"frequency_penalty": 0.5}, 422, "frequency_penalty is not supported."),
     ({"logprobs": 3}, 422, "logprobs is not supported."),
     ({"tempreature": 1}, 422, "There is no field 'tempreature'."),
-    ({"stop": [""]}, 422, "none of them empty"),
-    ({"seed": 2**32}, 422, "seed must be from 0 to 4.29497e+09."),
+    ({"stop": [""]}, 422, "stop[0] must have at least 1 character."),
+    ({"n": 2, "best_of": 3}, 422, "best_of must be n"),
+    ({"seed": 2**32}, 422, "seed must be less than 4294967296."),
     ({"n": 16, "prompt": ["a", "b"]}, 413, "at most 20 results"),
     ({"prompt": "hello " * 400}, 422, "The prompt must have from 1 to 159 tokens"),
     ({"prompt": "hello " * 400, "stream": True}, 422, "The prompt must have from 1 to 159 tokens"),
@@ -236,6 +249,21 @@ def test_a_client_that_vanishes_frees_its_rows(client, address):
         time.sleep(0.02)
     else:
         raise AssertionError(page)
+
+
+def test_a_stream_that_is_closed_frees_its_row_at_once(openai_client, client):
+    def rows():
+        page = client.get("/metrics").text
+        return sum('state="writing"} 1.0' in line or 'state="waiting"} 1.0' in line for line in page.splitlines())
+
+    for prompt in ("hello", "who are"):
+        stream = openai_client.completions.create(model="chat", prompt=prompt, max_tokens=150, stream=True)
+        next(iter(stream))
+        assert rows() == 1
+        stream.close()
+        closed = time.monotonic()
+        while rows():
+            assert time.monotonic() - closed < 0.1
 
 
 ELSEWHERE = [

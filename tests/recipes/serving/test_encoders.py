@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "tensorflow_serving"):
+for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "pydantic", "tensorflow_serving"):
     pytest.importorskip(name, reason="the extra serve is not installed")
 
 import grpc  # noqa: E402
@@ -94,9 +94,10 @@ def test_embeddings(address, client, tasks):
     for change, reason in (
         ({"model": "labels"}, "makes no embeddings"),
         ({"dimensions": 3}, f"dimensions must be {expected.shape[1]}"),
-        ({"input": []}, "input must be a text or a list of texts"),
-        ({"input": [5, 6]}, "tokens are not taken"),
-        ({"encoding_format": "hex"}, "must be float or base64"),
+        ({"input": []}, "input must have at least 1 item"),
+        ({"input": [5, 6]}, "take no tokens"),
+        ({"input": [[5, 6]]}, "take no tokens"),
+        ({"encoding_format": "hex"}, "encoding_format must be 'float' or 'base64'"),
     ):
         answer = client.post("/v1/embeddings", json={"model": "vectors", "input": "who", **change})
         assert answer.status_code == 422 and reason in answer.json()["error"]["message"]

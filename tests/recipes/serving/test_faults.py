@@ -17,7 +17,7 @@ import time
 import pytest
 from fork_server import process_of
 
-for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "tensorflow_serving"):
+for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "pydantic", "tensorflow_serving"):
     pytest.importorskip(name, reason="the extra serve is not installed")
 
 import httpx  # noqa: E402

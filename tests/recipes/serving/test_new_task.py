@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client"):
+for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "pydantic"):
     pytest.importorskip(name, reason="the extra serve is not installed")
 
 import httpx  # noqa: E402

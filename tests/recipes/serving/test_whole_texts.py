@@ -2,7 +2,7 @@
 
 import pytest
 
-for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client"):
+for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "pydantic"):
     pytest.importorskip(name, reason="the extra serve is not installed")
 
 import httpx  # noqa: E402

@@ -3,7 +3,7 @@
 import pytest
 from chromium import CHROMIUM, open_chromium, wait_until
 
-NEEDED = ("tensorflow_text", "msgpack", "starlette", "uvicorn", "prometheus_client")
+NEEDED = ("tensorflow_text", "msgpack", "starlette", "uvicorn", "prometheus_client", "pydantic")
 # The answers of a fetch, slowed down: pieces of 100 ms each.
 SLOW = """
 const fetchAtOnce = window.fetch;
