@@ -83,8 +83,8 @@ class Worker:
     Requests are dictionaries with an `id`, which their answers have too, and an `operation`:
 
     * `call`: `endpoint` and `inputs`; the answer has `outputs`;
-    * `write`: a `text`, `token_ids` or `messages`, and fields of `WritingRequest`; answers have a `text` piece each, and
-      the last one a `reason`; models that cannot write token by token answer once, without the number of tokens;
+    * `write`: a `text`, `token_ids` or `messages`, and fields of `WritingRequest`; answers have a `text` piece each,
+      and the last one a `reason`; models that cannot write token by token answer once, without the number of tokens;
     * `cancel`: the `id` of another request;
     * `state`: the answer has the loads and counts.
 
