@@ -23,13 +23,16 @@ def pytest_collection_finish():
 
 
 def pytest_configure(config):
-    """What all processes of this run share: programs that JAX has compiled, and processes that have imported."""
+    """What all processes of this run share: threads, programs that JAX has compiled, processes that have imported."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
     folder = tempfile.mkdtemp()
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     # what XLA compiles for tests runs for milliseconds: code that took less time to make is quicker
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+    # as many processes compute as there are processors: more threads wait for each other, a tenth of the time
+    for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
     # what JAX compiles in one process of this run, the others read: compiling is half of a short run's time
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(folder, "jax_programs"))
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"

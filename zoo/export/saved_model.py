@@ -65,16 +65,16 @@ def write_saved_model(
     module = tf.Module()
     module.model_variables = [variable.value for variable in variables]
     module.resources = resources
-    signatures = {}
+    signatures, written = {}, {}
     for name, endpoint in endpoints.items():
-        function, signatures[name] = _functions(name, endpoint)
+        function, signatures[name] = _functions(name, endpoint, written)
         setattr(module, name, function)
     signatures["serving_default"] = signatures[next(iter(endpoints))]
     with export_folder(directory, endpoints, save_assets=save_assets) as folder:
         tf.saved_model.save(module, str(folder), signatures=signatures)
         operations = describe_operations(operations_of(folder))
         write_description(folder, {**describe(endpoints), **operations})
-        answers = [(request, _answer(module, endpoints[request.endpoint], request)) for request in requests]
+        answers = [(each, _answer(written[each.endpoint], endpoints[each.endpoint], each)) for each in requests]
         card = model_card(title, endpoints, answers, operations["tf_serving"])
         (folder / CARD_FILE).write_text(card, encoding="utf-8")
         if requests:
@@ -82,23 +82,27 @@ def write_saved_model(
             write_warmup(folder / ASSETS_FOLDER / WARMUP_FILE, endpoints, requests)
 
 
-def _answer(module: Any, endpoint: Endpoint, request: Request) -> dict[str, Any]:
-    """The outputs for a request, as arrays, by the functions that were just written."""
+def _answer(written: Any, endpoint: Endpoint, request: Request) -> dict[str, Any]:
+    """The outputs for a request, as arrays, by the function that was just written."""
     tensors = request.tensors(endpoint)
-    # in their order: functions that run eagerly know no names
-    outputs = getattr(module, request.endpoint)(*(tensors[field.name] for field in endpoint.inputs))
+    outputs = written(*(tensors[field.name] for field in endpoint.inputs))
     return {name: tensor.numpy() for name, tensor in named_outputs(endpoint, outputs).items()}
 
 
-def _functions(name: str, endpoint: Endpoint) -> tuple[Any, Any]:
-    """The endpoint as a function and as a signature. Both are traced when they are saved, not before: tracing takes
-    most of the time of an export, and TensorFlow traces again for the file whatever was traced outside of it."""
+def _functions(name: str, endpoint: Endpoint, written: dict[str, Any]) -> tuple[Any, Any]:
+    """The endpoint as a function and as a signature, and by its name in `written` as soon as it is traced.
+
+    Both are traced when they are saved, not before: tracing takes most of the time of an export, and TensorFlow traces
+    again for the file whatever was traced outside of it. It would do so a third time for a call of the function after
+    saving, so that what it traced for the file is kept for that.
+    """
     import tensorflow as tf
 
     specs = specs_of(endpoint)
     function = tf.function(graph_function(name, endpoint), input_signature=specs, autograph=False)
 
     def named(*inputs: Any) -> dict[str, Any]:
+        written[name] = function.get_concrete_function()
         return named_outputs(endpoint, function(*inputs))
 
     return function, tf.function(named, input_signature=specs, autograph=False)
