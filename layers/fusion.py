@@ -29,11 +29,14 @@ class GraphForms(NamedTuple):
         jit_compile: Whether XLA compiles the whole graph.
         keras_forms: Whether operations keep the form that Keras gives them, which the LiteRT converter recognises,
             instead of the form that TensorFlow fuses.
+        attention: Called in the place of `layers.attention.kernels.attend` and with its arguments, for a converter
+            whose runtime has an operation for attention. None for the kernels.
     """
 
     portable: bool = False
     jit_compile: bool = False
     keras_forms: bool = False
+    attention: Callable[..., Any] | None = None
 
 
 _PLAIN = GraphForms()
@@ -41,18 +44,20 @@ _forms: ContextVar[GraphForms] = ContextVar("graph_forms", default=_PLAIN)
 
 
 @contextlib.contextmanager
-def portable_operations(jit_compile: bool = False, keras_forms: bool = False) -> Iterator[None]:
+def portable_operations(
+    jit_compile: bool = False, keras_forms: bool = False, attention: Callable[..., Any] | None = None
+) -> Iterator[None]:
     """A context in which graphs contain only plain operations.
 
     Args:
-        jit_compile, keras_forms: See `GraphForms`. Keras's forms are kept within another such context, too.
+        jit_compile, keras_forms, attention: See `GraphForms`. Keras's forms are kept within another such context, too.
 
     Example:
 
     >>> with portable_operations():
     ...     keras.export.ExportArchive()  # and so on
     """
-    token = _forms.set(GraphForms(True, jit_compile, keras_forms or _forms.get().keras_forms))
+    token = _forms.set(GraphForms(True, jit_compile, keras_forms or _forms.get().keras_forms, attention))
     try:
         yield
     finally:

@@ -40,14 +40,14 @@ class ExportConfig:
     task: str | None = setting(None, f"One of {', '.join(TASKS)}; null for the kind that was saved here.", offers=TASKS)
     format: str = setting(
         "tf_saved_model",
-        "Format to write: tf_saved_model, onnx, litert, openvino or gguf.",
-        offers=("tf_saved_model", "onnx", "litert", "openvino", "gguf"),
+        "Format to write: tf_saved_model, onnx, litert, openvino, openvino_genai or gguf.",
+        offers=("tf_saved_model", "onnx", "litert", "openvino", "openvino_genai", "gguf"),
     )
     weights: str = setting(
         "float32",
-        "Type of the weights: float32, with onnx, litert and openvino also int8, with gguf float16, bfloat16, q8_0, "
-        "q5_1, q5_0, q4_1 and q4_0. Not for a SavedModel.",
-        offers=("float32", "int8", "float16", "bfloat16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
+        "Type of the weights: float32, with onnx, litert and openvino also int8, with openvino_genai int8 and int4, "
+        "with gguf float16, bfloat16, q8_0, q5_1, q5_0, q4_1 and q4_0. Not for a SavedModel.",
+        offers=("float32", "int8", "int4", "float16", "bfloat16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"),
     )
     strings: bool = setting(False, "Whether an export in the format onnx also takes strings.")
     examples: list[Any] = setting(
@@ -83,7 +83,8 @@ def main(config: ExportConfig) -> Path:
         task.export(folder, **choices, **config.options)
     # the file that says what is in the folder is written with its other files
     endpoints = json.loads((folder / zoo.export.DESCRIPTION_FILE).read_text(encoding="utf-8"))["endpoints"]
-    what = f"with the endpoints {', '.join(sorted(endpoints))}" if endpoints else "for llama.cpp, see model_card.md"
+    programs = "for programs with a loop of their own, see model_card.md"
+    what = f"with the endpoints {', '.join(sorted(endpoints))}" if endpoints else programs
     print(f"{folder}: a {type(task).__name__} {what}")
     return folder
 

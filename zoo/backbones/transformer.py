@@ -170,7 +170,7 @@ class Transformer(Backbone):
         if self.config.architecture != "encoder_decoder":
             stack = self.encoder or self.decoder
             return stack(
-                self._embed(inputs["token_ids"], inputs.get("segment_ids")),
+                self.embed(inputs["token_ids"], inputs.get("segment_ids")),
                 padding_mask=inputs["padding_mask"],
                 sequence_ids=inputs.get("sequence_ids"),
                 positions=inputs.get("positions"),
@@ -184,7 +184,7 @@ class Transformer(Backbone):
             training=training,
         )
         hidden = self.decoder(
-            self._embed(inputs["decoder_token_ids"]),
+            self.embed(inputs["decoder_token_ids"]),
             padding_mask=self._decoder_padding_mask(inputs),
             sequence_ids=inputs.get("decoder_sequence_ids"),
             positions=inputs.get("decoder_positions"),
@@ -224,7 +224,13 @@ class Transformer(Backbone):
         needs_mask = needs_mask or self.decoder.position_by_length is not None
         return inputs["decoder_padding_mask"] if needs_mask else None
 
-    def _embed(self, token_ids: Any, segment_ids: Any = None) -> Any:
+    def embed(self, token_ids: Any, segment_ids: Any = None) -> Any:
+        """Returns embedded tokens `(batch, length, embedding_dim)`, without positions.
+
+        Args:
+            token_ids: `(batch, length)`.
+            segment_ids: `(batch, length)`. Default all 0.
+        """
         embedding = self.token_embedding
         # where the factor comes later, the stack applies it
         embedded = (embedding.look_up if self.config.embedding.factor_after_norm else embedding)(token_ids)
@@ -251,7 +257,7 @@ class Transformer(Backbone):
             training: Whether dropout is active.
         """
         return self.encoder(
-            self._embed(token_ids),
+            self.embed(token_ids),
             padding_mask=padding_mask,
             sequence_ids=sequence_ids,
             positions=positions,
@@ -341,7 +347,7 @@ class Transformer(Backbone):
                 "memory_padding_mask": constants["memory_padding_mask"],
             }
         if self.decoder.position_by_length is not None:
-            return lengths.advance(self.decoder, self._embed, token_ids, index, state, constants.get("start"), options)
+            return lengths.advance(self.decoder, self.embed, token_ids, index, state, constants.get("start"), options)
         if "start" in constants:
             steps = ops.arange(ops.shape(token_ids)[1]) + index
             options["positions"] = steps - ops.expand_dims(ops.cast(constants["start"], steps.dtype), 1)
@@ -350,7 +356,7 @@ class Transformer(Backbone):
             places = ops.expand_dims(ops.cast(index, "int32"), 1) + steps
             options["positions"] = ops.where(steps < ops.expand_dims(count, 1), places, -1)
         hidden, caches = self.decoder(
-            self._embed(token_ids), caches=state["caches"], cache_index=index, training=False, **options
+            self.embed(token_ids), caches=state["caches"], cache_index=index, training=False, **options
         )
         return hidden, {"caches": caches}
 

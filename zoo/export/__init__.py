@@ -5,6 +5,8 @@ from zoo.export.folder import DESCRIPTION_FILE
 from zoo.export.formats import (
     FORMATS,
     GGUF,
+    OPENVINO_GENAI,
+    PROGRAM_FORMATS,
     RUNTIME_FORMATS,
     SAVED_MODEL,
     require_format,
@@ -19,6 +21,8 @@ __all__ = [
     "DESCRIPTION_FILE",
     "FORMATS",
     "GGUF",
+    "OPENVINO_GENAI",
+    "PROGRAM_FORMATS",
     "RUNTIME_FORMATS",
     "SAVED_MODEL",
     "Endpoint",

@@ -23,6 +23,8 @@ _OWN = (
         "Modelfile",
         "model.tflite",
         "weights.bin",
+        *(f"openvino_{name}.{ending}" for name in ("model", "tokenizer", "detokenizer") for ending in ("xml", "bin")),
+        *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "tokenizer.model"),
         ASSETS_FOLDER,
         f"{ASSETS_FOLDER}/tf_serving_warmup_requests",
     ),

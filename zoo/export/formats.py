@@ -8,15 +8,20 @@ import keras
 
 from layers.keras_internals import sublayers
 
-SAVED_MODEL, GGUF = "tf_saved_model", "gguf"
+SAVED_MODEL, GGUF, OPENVINO_GENAI = "tf_saved_model", "gguf", "openvino_genai"
 # Formats of other runtimes: the extra of setup.cfg that installs them, and the packages that it must have installed.
 RUNTIME_FORMATS = {
     "onnx": ("tf2onnx", "onnx", "onnxruntime", "onnxruntime_extensions"),
     "litert": ("ai_edge_litert",),
     "openvino": ("openvino", "nncf"),
 }
-FORMATS = (SAVED_MODEL, *RUNTIME_FORMATS, GGUF)
-_PACKAGES = {**RUNTIME_FORMATS, GGUF: ("gguf",)}
+# Formats of programs that have a tokenizer and a loop of their own, likewise.
+PROGRAM_FORMATS = {
+    GGUF: ("gguf",),
+    OPENVINO_GENAI: ("openvino", "openvino_genai", "openvino_tokenizers", "nncf", "transformers"),
+}
+FORMATS = (SAVED_MODEL, *RUNTIME_FORMATS, *PROGRAM_FORMATS)
+_PACKAGES = {**RUNTIME_FORMATS, **PROGRAM_FORMATS}
 WEIGHTS = ("float32", "int8")
 # A message of Protocol Buffers, in which TensorFlow hands weights to converters, holds so many bytes.
 _MOST_BYTES = 2**31 - 2**24
@@ -45,16 +50,24 @@ def require_format(format: Any) -> None:
         raise ImportError(f'{what} needs {", ".join(missing)}: pip install "keras-transformer-zoo[{format}]"')
 
 
-def require_plain_weights(model: keras.Model, format: str, weights: Any) -> None:
+def require_plain_weights(
+    model: keras.Model,
+    format: str,
+    weights: Any,
+    allowed: tuple[str, ...] = WEIGHTS,
+    most_bytes: int | None = _MOST_BYTES,
+) -> None:
     """Raises a ValueError if the weights of a model cannot be written in a format of another runtime.
 
     Args:
         model: A task or a backbone.
         format: The format.
         weights: The argument `weights` of `export`.
+        allowed: What it may be.
+        most_bytes: Most bytes of the weights in float32; None for any number.
     """
-    if weights not in WEIGHTS:
-        raise ValueError(f"weights must be one of {', '.join(map(repr, WEIGHTS))}, got {weights!r}.")
+    if weights not in allowed:
+        raise ValueError(f"weights must be one of {', '.join(map(repr, allowed))}, got {weights!r}.")
     if any(getattr(layer, "quantization_mode", None) for layer in sublayers(model)):
         raise ValueError(
             f"The format {format!r} needs a model that is not quantized: its own tool quantizes, with weights='int8'. "
@@ -66,7 +79,7 @@ def require_plain_weights(model: keras.Model, format: str, weights: Any) -> None
             "load it with from_preset(..., dtype='float32')."
         )
     size = sum(4 * math.prod(variable.shape) for variable in model.variables)
-    if size > _MOST_BYTES:
+    if most_bytes is not None and size > most_bytes:
         raise ValueError(
             f"The format {format!r} holds models of less than 2 GB, this one has {size / 2**30:.1f} GB: a SavedModel "
             "(format='tf_saved_model') has no such limit."

@@ -36,7 +36,7 @@ from zoo.huggingface.directory import (
 )
 from zoo.huggingface.family import Family, Head, register_family
 from zoo.huggingface.task_names import task_of
-from zoo.huggingface.tasks import load_task, save_task
+from zoo.huggingface.tasks import load_task, save_task, write_text_files
 from zoo.huggingface.writing import write_backbone
 
 __all__ = [
@@ -51,4 +51,5 @@ __all__ = [
     "save_task",
     "task_of",
     "write_backbone",
+    "write_text_files",
 ]

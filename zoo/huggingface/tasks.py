@@ -14,7 +14,7 @@ from zoo.huggingface.directory import head_layers, load_task_parts
 from zoo.huggingface.generation import GENERATION_FILE, read_generation, read_settings, write_generation
 from zoo.huggingface.sentence import assign_projections, read_sentence_options, read_similarity, write_sentence_options
 from zoo.huggingface.unsupported_parts import check_options
-from zoo.huggingface.writing import write_backbone
+from zoo.huggingface.writing import describe_task, write_backbone
 from zoo.preprocessing.labels import have_same_outputs
 from zoo.storage import errors_of_file, require_type
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
@@ -179,6 +179,29 @@ def save_task(
         dtype=dtype,
         extra=write_more,
     )
+
+
+def write_text_files(task: Any, folder: Path) -> dict[str, Any]:
+    """Writes what programs beside the Transformers library read of a model, too: all but its weights.
+
+    These are the files of the tokenizer with the chat template, `generation_config.json` and `config.json`. Where no
+    family of the library can express the model, `config.json` has its sizes alone.
+
+    Args:
+        task: A task that writes texts, with a tokenizer.
+        folder: The folder.
+
+    Returns:
+        The content of `generation_config.json`.
+
+    Raises:
+        ValueError: If the library cannot reproduce the tokenizer or the `generation`.
+    """
+    generation = write_generation(task)
+    _save_tokenizer(task, folder)
+    for name, values in ((GENERATION_FILE, generation), (CONFIG_FILE, describe_task(task))):
+        (folder / name).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return generation
 
 
 def _warn_about_ids(task: Any, values: dict[str, Any]) -> None:

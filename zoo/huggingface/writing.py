@@ -102,6 +102,31 @@ def write_backbone(
     )
 
 
+def describe_task(task: Any) -> dict[str, Any]:
+    """Returns the content of `config.json` for a task, for programs that read no weights of the library.
+
+    Args:
+        task: The task.
+
+    Returns:
+        The configuration of the first family that can express the model; its sizes alone if there is none.
+    """
+    backbone, name = task.backbone, type(task).__name__
+    for family in _candidates(backbone, name, backbone.origin):
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return _describe(family, backbone, task, name)[0]
+    config = backbone.config
+    return {
+        "architectures": [name],
+        "hidden_size": config.hidden_dim,
+        "max_position_embeddings": config.max_length,
+        "num_attention_heads": config.attention.num_heads,
+        "num_hidden_layers": config.num_layers,
+        "vocab_size": config.vocabulary_size,
+        **_special_ids(task),
+    }
+
+
 def dtype_to_write(backbone: Backbone, dtype: str | None) -> str:
     """Returns the dtype of the weights in a file.
 

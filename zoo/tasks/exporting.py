@@ -10,6 +10,7 @@ import numpy as np
 
 from zoo.export import (
     GGUF,
+    PROGRAM_FORMATS,
     RUNTIME_FORMATS,
     SAVED_MODEL,
     Endpoint,
@@ -22,6 +23,7 @@ from zoo.export import (
 from zoo.export.onnx_tokenizers import IDS, SPLITS, OnnxTokenizer
 from zoo.export.sample_texts import SAMPLE_TEXTS
 from zoo.gguf.export import write_gguf_folder
+from zoo.openvino_genai import write_openvino_genai
 from zoo.preprocessing.rows import shorten
 
 
@@ -44,13 +46,13 @@ def export_task(
         options: Arguments of the endpoints.
     """
     require_format(format)
-    if format == GGUF:
+    if format in PROGRAM_FORMATS:
         given = {"examples": list(examples), "strings": strings, "attention": attention, **options}
         beside = sorted(name for name, value in given.items() if value)
         if beside:
-            raise ValueError(f"{beside[0]} must be left out with the format 'gguf', got {given[beside[0]]!r}.")
+            raise ValueError(f"{beside[0]} must be left out with the format {format!r}, got {given[beside[0]]!r}.")
         task.preprocessor.require_tokenizer("export()")
-        write_gguf_folder(directory, task, weights)
+        (write_gguf_folder if format == GGUF else write_openvino_genai)(directory, task, weights)
         return
     endpoints = task.endpoints if format == SAVED_MODEL else task.token_endpoints
     try:

@@ -282,6 +282,8 @@ class Task(TextModel):
         * "onnx", "litert" and "openvino": `token_endpoints(**options)`, token ids in, numbers out, for ONNX Runtime,
           LiteRT and OpenVINO. `run_model.py` in the directory runs them with NumPy and the runtime alone. It includes
           the decoding loop for text generation.
+        * "openvino_genai": a causal language model for the pipelines of OpenVINO GenAI, as one graph that keeps keys
+          and values, with its tokenizer and chat template: texts in, texts out, without Python.
         * "gguf": a causal language model for llama.cpp, Ollama and LM Studio, in one file with its tokenizer and chat
           template, with any backend. The extra `gguf` writes it.
 
@@ -293,13 +295,13 @@ class Task(TextModel):
 
         Args:
             directory: The directory to write. An export that it holds is replaced.
-            format: "tf_saved_model", "onnx", "litert", "openvino" or "gguf".
+            format: "tf_saved_model", "onnx", "litert", "openvino", "openvino_genai" or "gguf".
             examples: A few real inputs for a SavedModel: a text each, or a tuple of texts if the default endpoint has
                 several inputs; for a chat model also conversations. `model_card.md` shows the outputs for them. A
                 server runs them before it reports that it is ready, so that the first request is not slow.
             weights: "float32", or "int8" for matrices in 8 bits, by the tool of the format. A SavedModel has the
-                weights of the model, see `quantize`. With "gguf" also "float16", "bfloat16", "q8_0", "q5_1", "q5_0",
-                "q4_1" and "q4_0", see `zoo.gguf.write_gguf`.
+                weights of the model, see `quantize`. With "openvino_genai" also "int4". With "gguf" also "float16",
+                "bfloat16", "q8_0", "q5_1", "q5_0", "q4_1" and "q4_0", see `zoo.gguf.write_gguf`.
             strings: With the format "onnx", whether to add an endpoint `serve` that takes strings. It needs a tokenizer
                 of onnxruntime-extensions that gives the same ids, which is checked on a few texts in many languages, or
                 on the texts passed here. A SavedModel always takes strings.

@@ -19,7 +19,7 @@ from layers.attention.kernels.plain import BATCH_IF_UNKNOWN, is_staircase, plain
 from layers.attention.masks import AttentionMask
 from layers.devices import has_accelerator, has_cudnn
 from layers.errors import describe
-from layers.fusion import sizes
+from layers.fusion import graph_forms, sizes
 
 PATHS = ("plain", "blocked", "banded", "fused")
 
@@ -110,6 +110,9 @@ def attend(
         Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1, equation 1.
     """
     options = {"bias": bias, "soft_cap": soft_cap, "sinks": sinks, "dropout": dropout, "weighting": weighting}
+    of_runtime = graph_forms().attention
+    if of_runtime is not None:
+        return of_runtime(query, key, value, mask, scale=scale, return_weights=return_weights, **options)
     paths = {"path": path, "preferred_path": preferred_path}
     chosen = choose_path(query, key, value, mask, return_weights=return_weights, **paths, **options).path
     if mask is not None and chosen != "fused":
