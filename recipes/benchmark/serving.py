@@ -152,7 +152,8 @@ def _running(command: list[str], address: str, path: str) -> Iterator[tuple[str,
 def _answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status == 200
+            # this project's server is ready when its first model is
+            return answer.status == 200 and b"loading" not in answer.read()
     except OSError:
         return False
 

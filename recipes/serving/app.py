@@ -17,7 +17,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import recipes.serving.tensorflow_grpc
-from recipes.serving import openai_rest, tensorflow_rest, web_page
+from recipes.serving import openai_rest, scoring_rest, tensorflow_rest, tokens_rest, web_page
+from recipes.serving.http_server import BEYOND
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
 from recipes.serving.own_pages import require_own_page
@@ -25,8 +26,12 @@ from recipes.serving.problems import Problem, problem_of
 from recipes.serving.served_models import ServedModels
 from recipes.serving.server_state import ServerState
 
-# What needs no key: whoever looks after the process asks it, and the page asks for the key.
-OPEN_PATHS = ("/health", "/ready", *web_page.FILES)
+# What whoever looks after the process asks, also on a connection that is one too many.
+HEALTH_PATHS = ("/health", "/ready")
+# What needs no key: also the page, which asks for it.
+OPEN_PATHS = (*HEALTH_PATHS, *web_page.FILES)
+# Where errors are objects.
+OBJECT_PATHS = (*openai_rest.PATHS, *scoring_rest.PATHS, *tokens_rest.PATHS)
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +75,8 @@ def make_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         # a client that reads slowly holds its version longer than its text takes
         longest = limits.seconds + limits.write_seconds
-        async with ServedModels(folder, {**options, "waiting": limits.waiting}, interval, drain, longest) as models:
+        given = {**options, "waiting": limits.waiting}
+        async with ServedModels(folder, given, interval, drain, longest, limits.load_seconds) as models:
             state = app.state.server = ServerState(models, limits, Metrics(), api_key)
             if grpc_address is not None:
                 start = recipes.serving.tensorflow_grpc.start_grpc
@@ -85,6 +91,8 @@ def make_app(
         Route("/metrics", metrics, methods=["GET"]),
         *web_page.routes(),
         *openai_rest.routes(),
+        *scoring_rest.routes(),
+        *tokens_rest.routes(),
         *tensorflow_rest.routes(),
     ]
     app = Starlette(routes=routes, lifespan=lifespan)
@@ -116,6 +124,8 @@ class Watched:
 
         with state.metrics.open_requests.track_inprogress():
             try:
+                if BEYOND in scope and scope["path"] not in HEALTH_PATHS:
+                    raise Problem(503, "Too many connections are open already.", closes=True)
                 if scope["path"] not in OPEN_PATHS:
                     headers = Request(scope).headers
                     state.require_key(headers.get("authorization"))
@@ -144,11 +154,13 @@ def _answer(error: Exception, scope: dict[str, Any]) -> JSONResponse:
     problem = problem_of(error)
     if problem.status == 500:
         _log.error("A request failed: %s", type(error).__name__)
-    said: Any = problem.reason
-    if scope["path"] in openai_rest.PATHS:
+    said: dict[str, Any] = {"error": problem.reason}
+    if scope["path"] in OBJECT_PATHS:
         kind = "invalid_request_error" if problem.status < 500 else "server_error"
-        said = {"message": problem.reason, "type": kind, "param": None, "code": str(problem.status)}
-    return JSONResponse({"error": said}, problem.status, problem.headers)
+        said["error"] = {"message": problem.reason, "type": kind, "param": None, "code": str(problem.status)}
+    elif scope["path"] in scoring_rest.TEXT_EMBEDDINGS_PATHS:
+        said["error_type"] = scoring_rest.error_type(problem.status)
+    return JSONResponse(said, problem.status, problem.headers)
 
 
 async def health(request: Request) -> JSONResponse:
@@ -157,11 +169,15 @@ async def health(request: Request) -> JSONResponse:
 
 
 async def ready(request: Request) -> JSONResponse:
-    """Answers whether all models can answer."""
-    state: ServerState = request.app.state.server
-    if not state.models.is_ready:
-        raise Problem(503, "The models cannot all answer at the moment.")
-    return JSONResponse({"status": "ready", "models": state.models.names})
+    """Answers whether a model can answer; otherwise whether one is being loaded, or why none can be."""
+    models = request.app.state.server.models
+    content = {"status": "ready", "models": models.states}
+    if models.is_ready:
+        return JSONResponse(content)
+    content["status"] = "loading" if models.is_loading else "broken"
+    why = f"The folder of models cannot be looked at: {models.trouble}." if models.trouble else "No model can answer."
+    problem = Problem(503, "The models are being loaded." if models.is_loading else why)
+    return JSONResponse({**content, "error": problem.reason}, problem.status, problem.headers)
 
 
 async def metrics(request: Request) -> Response:

@@ -33,7 +33,8 @@ async def read_json(request: Request, limits: LimitsConfig) -> dict[str, Any]:
                 if len(body) > limits.body_bytes:
                     raise Problem(413, f"The body must have at most {limits.body_bytes} bytes.")
     except TimeoutError as error:
-        raise Problem(408, f"The body must arrive within {limits.read_seconds:g} seconds.") from error
+        # what is left of the body would be taken for another request
+        raise Problem(408, f"The body must arrive within {limits.read_seconds:g} seconds.", closes=True) from error
     except ClientDisconnect as error:
         raise Problem(400, "The body did not arrive.") from error
     try:

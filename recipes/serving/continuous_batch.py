@@ -13,6 +13,7 @@ import numpy as np
 
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.prefixes import Prefixes
+from recipes.serving.row_arrays import padded
 from recipes.serving.row_states import State, StateFormat, rounded_positions
 from recipes.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, STOP, Writing, WritingRequest, Written
 
@@ -387,7 +388,7 @@ class ContinuousBatch:
 
     def _texts(self, endpoint: str, rows: Sequence[int], words: Sequence[Sequence[int]]) -> list[bytes]:
         prompts = [self._rows[row].request.prompt[-CONTEXT:] for row in rows]
-        inputs = {"prompts": _padded(prompts), "token_ids": _padded(words)}
+        inputs = {"prompts": padded(prompts), "token_ids": padded(words)}
         return self._model.call(endpoint, **inputs)["texts"].tolist()
 
 
@@ -396,13 +397,6 @@ def _rounded_rows(rows: int) -> int:
     while rounded < rows:
         rounded *= 2
     return rounded
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    padded = np.full((len(rows), max(1, *map(len, rows))), -1, "int32")
-    for row, ids in enumerate(rows):
-        padded[row, : len(ids)] = ids
-    return padded
 
 
 def _rows_of(tokens: dict[str, np.ndarray]) -> list[list[int]]:

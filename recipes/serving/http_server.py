@@ -16,6 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from recipes.common.errors import ConfigError
 from recipes.serving.limits import LimitsConfig
 
+# The key of the scope of a request on a connection that is one too many.
+BEYOND = "zoo.is_beyond_connections"
 # Most bytes of the head of a request.
 _HEAD_BYTES = 2**16
 # Bytes that a client must read within `write_seconds` of what waits for it.
@@ -98,6 +100,13 @@ def _protocol(limits: LimitsConfig) -> type[H11Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            if len(self.connections) > limits.connections:
+                app = self.app
+
+                async def refused(scope: Any, receive: Any, send: Any) -> None:
+                    await app({**scope, BEYOND: True}, receive, send)
+
+                self.app = refused
             self._look(...)
 
         def connection_lost(self, exc: Exception | None) -> None:

@@ -21,6 +21,13 @@ class LimitsConfig:
     waiting: int = setting(
         256, "Largest number of requests that wait for a model. Further requests are answered with 429.", least=1
     )
+    connections: int = setting(
+        1000, "Largest number of open connections. Requests on further ones are answered with 503.", least=1
+    )
+    load_seconds: float = setting(30.0, "Seconds that a request waits for a model that is being loaded.", least=0)
+    heartbeat_seconds: float = setting(
+        10.0, "Seconds without a piece of text after which a stream gets a comment, so that it stays open.", above=0
+    )
     seconds: float = setting(60.0, "Seconds after which a request is abandoned.", above=0)
     read_seconds: float = setting(10.0, "Seconds within which a request must have arrived.", above=0)
     write_seconds: float = setting(

@@ -87,7 +87,6 @@ class Metrics:
 async def _state_of(models: ServedModels, name: str) -> dict[str, Any] | None:
     """Loads and counts of a model; None of one that does not answer."""
     try:
-        async with models.worker(name) as worker:
-            return await worker.state(_STATE_SECONDS)
+        return await models.served(name).worker.state(_STATE_SECONDS)
     except (NoSuchModelError, NotReadyError, WorkerError):
         return None

@@ -24,12 +24,13 @@ from recipes.serving.bodies import read_json
 from recipes.serving.disconnects import all_or_none, unless_gone
 from recipes.serving.openai_fields import ChatBody, CompletionBody, EmbeddingBody, WritingBody
 from recipes.serving.problems import Problem, problem_of
+from recipes.serving.scoring_rest import makes_vectors, require_width
 from recipes.serving.server_state import ServerState
+from recipes.serving.tokens_rest import has_tokens, require_known
 from recipes.serving.worker_client import WorkerClient
 
 # The stream of random numbers of result k of a text is k times this, as in `generate`.
 FIRST_RESULTS = 1 << 24
-# Where errors are objects, as clients of this interface read them.
 PATHS = ("/v1/models", "/v1/completions", "/v1/chat/completions", "/v1/embeddings")
 _REASONS = {"deadline": Problem(504, "The text was not complete in time."), "failed": Problem(500, "The text failed.")}
 
@@ -79,13 +80,11 @@ async def embeddings(request: Request) -> Response:
     state: ServerState = request.app.state.server
     body = EmbeddingBody.read(await read_json(request, state.limits), state.limits)
     async with state.models.worker(body.model) as worker:
-        outputs = {field["name"] for field in worker.about["endpoints"][worker.about["default"]]["outputs"]}
-        if outputs != {"embeddings"}:
+        if not makes_vectors(worker.about):
             raise Problem(422, f"The model {body.model!r} makes no embeddings.")
         call = worker.call(worker.about["default"], {"texts": body.input}, state.limits.seconds)
         vectors = (await unless_gone(request, call))["embeddings"].astype("float32")
-    if body.dimensions not in (None, vectors.shape[1]):
-        raise Problem(422, f"dimensions must be {vectors.shape[1]} with this model.")
+    require_width(vectors, body.dimensions)
 
     def written(vector: np.ndarray) -> Any:
         return base64.b64encode(vector.tobytes()).decode() if body.encoding_format == "base64" else vector.tolist()
@@ -139,7 +138,7 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
         return _Stream(_lines(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
     began = time.monotonic()
     async with state.models.worker(body.model) as worker:
-        _require_writer(worker, body.model)
+        _require_writer(worker, body.model, asked)
         results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
     state.metrics.first_text(time.monotonic() - began)
     choices = [form.whole(index, text, last["reason"]) for index, (text, last) in enumerate(results)]
@@ -159,12 +158,12 @@ async def _whole(worker: WorkerClient, asked: dict[str, Any]) -> tuple[str, dict
 
 async def _events(
     state: ServerState, body: WritingBody, asked: list[dict[str, Any]], form: _Completion
-) -> AsyncIterator[dict[str, Any]]:
-    """The events of texts that are written at the same time."""
+) -> AsyncIterator[dict[str, Any] | None]:
+    """The events of texts that are written at the same time, None where there has been none for long."""
     began, lasts = time.monotonic(), {}
     told: asyncio.Queue = asyncio.Queue()
     async with state.models.worker(body.model) as worker:
-        _require_writer(worker, body.model)
+        _require_writer(worker, body.model, asked)
 
         async def follow(index: int) -> None:
             try:
@@ -178,7 +177,12 @@ async def _events(
         try:
             begun: set[int] = set()
             while len(lasts) < len(asked):
-                index, piece = await told.get()
+                try:
+                    async with asyncio.timeout(state.limits.heartbeat_seconds):
+                        index, piece = await told.get()
+                except TimeoutError:
+                    yield None
+                    continue
                 if isinstance(piece, Exception):
                     raise piece
                 if "reason" in piece:
@@ -199,7 +203,7 @@ async def _events(
         yield form.event([], usage=_usage([lasts[index] for index in sorted(lasts)], body.n))
 
 
-async def _lines(first: dict[str, Any], events: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+async def _lines(first: dict[str, Any] | None, events: AsyncIterator[dict[str, Any] | None]) -> AsyncIterator[str]:
     """Events as a stream of lines; one that fails ends with the reason."""
     async with contextlib.aclosing(events):
         yield _line(first)
@@ -213,8 +217,9 @@ async def _lines(first: dict[str, Any], events: AsyncIterator[dict[str, Any]]) -
         yield "data: [DONE]\n\n"
 
 
-def _line(event: dict[str, Any]) -> str:
-    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+def _line(event: dict[str, Any] | None) -> str:
+    # a comment keeps proxies and clients from closing the connection
+    return ": waiting\n\n" if event is None else f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
 
 
 class _Stream(StreamingResponse):
@@ -225,9 +230,11 @@ class _Stream(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-def _require_writer(worker: WorkerClient, name: str) -> None:
+def _require_writer(worker: WorkerClient, name: str, asked: list[dict[str, Any]]) -> None:
     if not {"advance", "generate"} & set(worker.about["endpoints"]):
         raise Problem(422, f"The model {name!r} does not write texts.")
+    if has_tokens(worker.about):
+        require_known(worker, [token for each in asked for token in each.get("token_ids", ())])
 
 
 def _require_complete(piece: dict[str, Any]) -> None:

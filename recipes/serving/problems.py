@@ -16,20 +16,20 @@ class Problem(Exception):
     Args:
         status: Status of HTTP.
         reason: What was wrong, in words that show nothing of other requests, files or code.
+        closes: Whether the connection is closed behind the answer.
     """
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, closes: bool = False) -> None:
         super().__init__(reason)
-        self.status, self.reason = status, reason
+        self.status, self.reason, self.closes = status, reason, closes
 
     @property
     def headers(self) -> dict[str, str]:
         """Headers of the answer."""
         if self.status == 401:
             return {"WWW-Authenticate": "Bearer"}
-        if self.status == 408:  # what is left of the body would be taken for another request
-            return {"Connection": "close"}
-        return {"Retry-After": str(RETRY_SECONDS)} if self.status in (429, 503) else {}
+        closing = {"Connection": "close"} if self.closes else {}
+        return {"Retry-After": str(RETRY_SECONDS), **closing} if self.status in (429, 503) else closing
 
 
 def problem_of(error: Exception) -> Problem:

@@ -8,9 +8,9 @@ import dataclasses
 import logging
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from recipes.common.errors import ConfigError
 from recipes.common.output_file import check_place
@@ -20,8 +20,11 @@ from recipes.serving.worker_client import WorkerClient, WorkerError
 LOADING, AVAILABLE, UNLOADING, FAILED = "LOADING", "AVAILABLE", "UNLOADING", "FAILED"
 # seconds until a process that has ended is started again: doubled each time, up to the last
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+# seconds between two looks whether a model that is being loaded can answer
+_LOOK = 0.02
 
 _log = logging.getLogger(__name__)
+_Found = TypeVar("_Found")
 
 
 class NoSuchModelError(LookupError):
@@ -29,7 +32,11 @@ class NoSuchModelError(LookupError):
 
 
 class NotReadyError(RuntimeError):
-    """The model is there, but cannot answer now."""
+    """The model is there, but cannot answer now; `is_loading` says whether it will without a change of its files."""
+
+    def __init__(self, message: str, is_loading: bool) -> None:
+        super().__init__(message)
+        self.is_loading = is_loading
 
 
 @dataclasses.dataclass(eq=False)
@@ -46,6 +53,7 @@ class Version:
     folder: Path
     mark: Any
     state: str = LOADING
+    reason: str = ""
     worker: WorkerClient | None = None
     requests: int = 0
     restarts: int = 0
@@ -72,6 +80,11 @@ class ServedModels:
         interval: Seconds between two looks at the folder.
         drain: Seconds that all versions have for their last answers when the server ends.
         longest: Seconds that a version that is replaced has for its last answers: no request may take longer.
+        patience: Seconds that requests wait for a model that is being loaded.
+
+    Attributes:
+        restarts: Number of processes that ended by themselves.
+        trouble: The kind of error because of which the folder cannot be looked at; None if it can.
 
     Example:
 
@@ -88,9 +101,10 @@ class ServedModels:
         interval: float = 2.0,
         drain: float = 30.0,
         longest: float = 90.0,
+        patience: float = 30.0,
     ) -> None:
         self._folder, self._options, self._interval = folder, options, interval
-        self._drain, self._longest, self._ending = drain, longest, asyncio.Event()
+        self._drain, self._longest, self._patience, self._ending = drain, longest, patience, asyncio.Event()
         self._current: dict[str, Version] = {}
         self._others: dict[str, list[Version]] = {}
         self._refused: dict[str, set[Any]] = {}
@@ -98,6 +112,7 @@ class ServedModels:
         self._tasks: set[asyncio.Task] = set()
         self._watching: asyncio.Task | None = None
         self._loaded = asyncio.Event()
+        self.trouble: str | None = None
         self.restarts = 0
 
     async def __aenter__(self) -> ServedModels:
@@ -113,10 +128,26 @@ class ServedModels:
         return sorted({*self._current, *self._others})
 
     @property
+    def states(self) -> dict[str, str]:
+        """Of each model "available", "loading", or why it cannot answer."""
+        states = {}
+        for name in self.names:
+            by_state = {version.state: version for version in reversed(self.versions(name))}
+            if AVAILABLE in by_state or LOADING in by_state:
+                states[name] = (AVAILABLE if AVAILABLE in by_state else LOADING).lower()
+            else:
+                states[name] = next(iter(by_state.values())).reason or "It is being ended."
+        return states
+
+    @property
     def is_ready(self) -> bool:
-        """Whether the models of the beginning have been loaded, and all that are served can answer."""
-        are_available = all(version.state == AVAILABLE for version in self._current.values())
-        return self._loaded.is_set() and bool(self._current) and are_available
+        """Whether a model can answer."""
+        return AVAILABLE.lower() in self.states.values()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a model is being loaded, or it is not known yet which there are."""
+        return LOADING.lower() in self.states.values() or not (self._loaded.is_set() or self.trouble)
 
     async def loaded(self) -> None:
         """Waits until each model that was there at the beginning has been loaded, or has failed to."""
@@ -132,7 +163,7 @@ class ServedModels:
         current = self._current.get(name)
         versions = [*([current] if current else []), *self._others.get(name, [])]
         if not versions and not self._loaded.is_set():
-            raise NotReadyError("The models are being loaded.")
+            raise NotReadyError("The models are being loaded.", is_loading=True)
         if not versions:
             # a mistyped name is shown; what else stands there may be a text
             shown = f" {name!r}" if re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII) else " of the name given"
@@ -157,26 +188,71 @@ class ServedModels:
         for version in wanted:
             if version.state == AVAILABLE and version.worker is not None and not version.worker.is_gone:
                 return version
-        raise NotReadyError(f"The model {name!r} cannot answer at the moment.")
+        is_loading = any(version.state in (LOADING, AVAILABLE) for version in wanted)
+        why = "".join(f": {version.reason}" for version in wanted if version.reason and not is_loading)
+        raise NotReadyError(f"The model {name!r} cannot answer{why or ' at the moment.'}", is_loading)
 
     @contextlib.asynccontextmanager
     async def worker(self, name: str, number: int | None = None) -> AsyncIterator[WorkerClient]:
         """Gives the worker of a model, which stays as long as it is used.
 
         Args:
-            name, number: As for `served`.
+            name, number: As for `version`.
         """
         async with self.version(name, number) as version:
             yield version.worker
 
     @contextlib.asynccontextmanager
+    async def fitting(self, name: str | None, *kinds: Callable[[Any], bool]) -> AsyncIterator[tuple[str, WorkerClient]]:
+        """Gives name and worker of a model of certain kinds, as for `worker`.
+
+        Args:
+            name: Its name; None for the only model of the first kind of which there is one.
+            *kinds: Functions from what a worker says of its model to whether it is of a kind.
+
+        Raises:
+            NoSuchModelError: If there is no such model, or more than one.
+            NotReadyError: If it cannot answer now.
+        """
+        name = await self._patiently(lambda: self._only(kinds)) if name is None else name
+        async with self.worker(name) as worker:
+            if not any(kind(worker.about) for kind in kinds):
+                raise NoSuchModelError(f"The model {name!r} is none for this route.")
+            yield name, worker
+
+    def _only(self, kinds: Sequence[Callable[[Any], bool]]) -> str:
+        if not self._loaded.is_set():  # another one may fit, too
+            raise NotReadyError("The models are being loaded.", is_loading=True)
+        for kind in kinds:
+            names = sorted(name for name, version in self._current.items() if kind(version.worker.about))
+            if len(names) > 1:
+                raise NoSuchModelError(f"model must be one of {', '.join(names)}.")
+            if names:
+                return names[0]
+        raise NoSuchModelError("There is no model for this route.")
+
+    async def _patiently(self, find: Callable[[], _Found]) -> _Found:
+        """What is found, waiting for models that are being loaded."""
+        ends = time.monotonic() + self._patience
+        while True:
+            try:
+                return find()
+            except NotReadyError as error:
+                if not error.is_loading or time.monotonic() > ends:
+                    raise
+            await asyncio.sleep(_LOOK)
+
+    @contextlib.asynccontextmanager
     async def version(self, name: str, number: int | None = None) -> AsyncIterator[Version]:
-        """Gives the version of a model that answers, which stays as long as it is used.
+        """Gives the version of a model that answers, which stays as long as it is used; waits while it is loaded.
 
         Args:
             name, number: As for `served`.
+
+        Raises:
+            NoSuchModelError, NotReadyError: As for `served`.
         """
-        version = self.served(name, number)
+        version = await self._patiently(lambda: self.served(name, number))
         version.requests += 1
         version.idle.clear()
         try:
@@ -241,7 +317,6 @@ class ServedModels:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _watch(self) -> None:
-        known = None  # each kind of error is logged once, not at each look
         while True:
             kind = None
             try:
@@ -249,9 +324,9 @@ class ServedModels:
                 self._loaded.set()
             except Exception as error:  # such as a folder that is being written: it is looked at again
                 kind = type(error).__name__
-            if kind is not None and kind != known:
+            if kind is not None and kind != self.trouble:  # logged once, not at each look
                 _log.error("The models could not be looked at: %s", kind)
-            known = kind
+            self.trouble = kind
             await asyncio.sleep(self._interval)
 
     async def _load(self, name: str, version: Version) -> bool:
@@ -266,7 +341,9 @@ class ServedModels:
             version.worker = await WorkerClient.start(version.folder, self._options)
         except (ConfigError, WorkerError) as error:
             version.state = FAILED
-            cause = f": {error}" if isinstance(error, ConfigError) else ""
+            is_path = isinstance(error, ConfigError)
+            version.reason = "TensorFlow cannot load a model from its path." if is_path else str(error)
+            cause = f": {error}" if is_path else ""
             _log.error("Version %d of %s could not be loaded%s.", version.number, name, cause)
             return False
         except BaseException:

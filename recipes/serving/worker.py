@@ -215,7 +215,7 @@ class Worker:
         if is_chat and not writer.is_chat:
             raise RefusedError("This model has no chat format: send a text.")
         if "token_ids" in request:
-            prompt = self._require_known(request["token_ids"])
+            prompt = request["token_ids"]
         else:
             prompt = writer.chat_tokens(request["messages"]) if is_chat else writer.tokens([request["text"]])[0]
         if not 0 < len(prompt) < writer.max_length:
@@ -237,13 +237,6 @@ class Worker:
         wanted = WritingRequest(prompt, most, is_chat=is_chat, deadline=asked.deadline, **settings)
         if not asked.is_cancelled:
             asked.begins(writer.write(wanted, tell).cancel)
-
-    def _require_known(self, token_ids: list[int]) -> list[int]:
-        """Tokens that the model has: another one would end all texts of its batch."""
-        count = self._model.endpoints["forward"]["outputs"][0]["shape"][-1]
-        if max(token_ids) >= count:
-            raise RefusedError(f"Tokens of a prompt must be numbers from 0 to {count - 1}.")
-        return token_ids
 
     def _write_whole(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         name, inputs = call_of(self._model.endpoints, request)

@@ -51,6 +51,18 @@ def make_tasks() -> dict[str, Any]:
     }
 
 
+def make_rerankers() -> dict[str, Any]:
+    """Classifiers of pairs with a probability and with a number, by the names of their exports."""
+    tokenizer = make_tokenizer()
+    problems = {"relevant": "multi_label", "relevance": "regression"}
+    return {
+        name: zoo.TextClassifier(
+            make_backbone("encoder", tokenizer, seed), tokenizer, labels=[name], problem=problem, pairs=True
+        )
+        for seed, (name, problem) in enumerate(problems.items(), 6)
+    }
+
+
 def export_tasks(folder: Path) -> None:
     """Writes the tasks to a folder; two of them say what they attend to."""
     for name, task in make_tasks().items():

@@ -36,6 +36,7 @@ export async function* events(path, body, signal) {
     const parts = (text + value).split("\n\n");
     text = parts.pop();
     for (const part of parts) {
+      if (part.startsWith(":")) continue; // a comment, so that the connection stays open
       const data = part.replace(/^data: /, "");
       if (data === "[DONE]") return;
       const event = JSON.parse(data);

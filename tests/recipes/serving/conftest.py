@@ -89,10 +89,10 @@ def running(folder, *, api_key=None, limits=None, options=None, interval=0.2):
     while True:
         # what is asked before is answered when the server has started
         with contextlib.suppress(urllib.error.HTTPError):  # the models are being loaded
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=60)
-            break
+            if b"loading" not in urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=60).read():
+                break
         assert thread.is_alive() and time.monotonic() < end, "The server did not start."
-        time.sleep(0.05)
+        time.sleep(0.02)
     try:
         yield f"http://127.0.0.1:{port}"
     finally:

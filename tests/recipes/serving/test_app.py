@@ -84,6 +84,32 @@ def test_chat(openai_client, chat_model):
     assert answer.choices[0].message.content == expected
 
 
+def test_tokens(client, chat_model):
+    """As llama-server and vLLM have them; the model need not be named where it is the only one."""
+    text, words = "hello wörld of ß and 你好", "hello wörld of mine, 你好"
+    ids = chat_model.tokenizer.tokenize(text).numpy().tolist()
+
+    def post(path, **body):
+        answer = client.post(path, json=body)
+        return answer.json() if answer.status_code == 200 else (answer.status_code, answer.json()["error"]["message"])
+
+    assert post("/tokenize", content=text) == {"tokens": ids}
+    assert post("/tokenize", prompt=text, model="chat") == {"count": len(ids), "max_model_len": 160, "tokens": ids}
+    pieces = post("/tokenize", content=words, with_pieces=True)["tokens"]
+    assert "".join(each["piece"] for each in pieces) == words and 1 < len(pieces) < len(words)
+    assert post("/tokenize", content=words, add_special=True)["tokens"] == [each["id"] for each in pieces]
+    assert "a part of a character" in post("/tokenize", content=text, with_pieces=True)[1]
+    assert post("/detokenize", tokens=[*ids, chat_model.tokenizer.end_id]) == {"content": text, "prompt": text}
+    assert post("/detokenize", tokens=[])["content"] == "" and post("/tokenize", content="")["tokens"] == []
+    parts = ["system\nYou are a friend.", "\n", "user\nwho are you", "\n", "assistant\n"]
+    parts = [chat_model.tokenizer.tokenize(part).numpy().tolist() for part in parts]
+    talk = [1, *parts[0], 2, *parts[1], 1, *parts[2], 2, *parts[3], 1, *parts[4]]  # 1 and 2 begin and end a turn
+    assert post("/tokenize", messages=TALK)["tokens"] == talk
+    assert post("/detokenize", tokens=[290]) == (422, "Tokens must be numbers from 0 to 289 with this model.")
+    assert post("/detokenize", tokens=[-1]) == (422, "tokens[0] must be greater than or equal to 0.")
+    assert post("/tokenize", prompt=text, return_token_strs=True) == (422, "return_token_strs is not supported.")
+
+
 def test_its_own_answers_and_null_fields_are_taken(openai_client, client, chat_model):
     settings = {"model": "chat", "max_tokens": 5}
     asked = [{**TALK[0], "role": "developer"}, TALK[1]]  # the system by its newer name
@@ -199,7 +225,7 @@ REFUSED = [
     ({"prompt": []}, 422, "prompt must be a text, a list of texts, or tokens"),
     ({"prompt": [1, "a"]}, 422, "prompt must be a text, a list of texts, or tokens"),
     ({"prompt": [[5, -1]]}, 422, "prompt must be a text, a list of texts, or tokens"),
-    ({"prompt": [5, 290]}, 422, "Tokens of a prompt must be numbers from 0 to 289."),
+    ({"prompt": [5, 290]}, 422, "Tokens must be numbers from 0 to 289 with this model."),
     ({"prompt": [5], "echo": True}, 422, "echo must be false where prompts are tokens."),
     ({"max_tokens": 10**30}, 422, "A whole number must fit into 64 bits."),
     ({"max_tokens": 0}, 422, "max_tokens must be from 1 to 150."),
@@ -256,14 +282,17 @@ def test_a_stream_that_is_closed_frees_its_row_at_once(openai_client, client):
         page = client.get("/metrics").text
         return sum('state="writing"} 1.0' in line or 'state="waiting"} 1.0' in line for line in page.splitlines())
 
-    for prompt in ("hello", "who are"):
-        stream = openai_client.completions.create(model="chat", prompt=prompt, max_tokens=150, stream=True)
+    seconds = []
+    for _ in range(5):
+        stream = openai_client.completions.create(model="chat", prompt="hello", max_tokens=150, stream=True)
         next(iter(stream))
         assert rows() == 1
         stream.close()
         closed = time.monotonic()
         while rows():
-            assert time.monotonic() - closed < 0.1
+            assert time.monotonic() - closed < 20
+        seconds.append(time.monotonic() - closed)
+    assert min(seconds) < 0.1  # others may have had the processors
 
 
 ELSEWHERE = [

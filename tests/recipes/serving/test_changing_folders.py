@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,11 @@ def says(models, name="dates"):
     return models.served(name).worker.about
 
 
+async def said(models, name="dates", *kinds):
+    async with models.fitting(name, *(kinds or [bool])) as (_, worker):
+        return worker.about
+
+
 def test_what_is_asked_while_the_models_are_loaded(models, tmp_path):
     async def check():
         start, may_go = Process.start.__func__, asyncio.Event()
@@ -97,12 +103,35 @@ def test_what_is_asked_while_the_models_are_loaded(models, tmp_path):
                 await until(lambda: models.names == ["dates", "titles"])
                 with pytest.raises(NotReadyError, match="'dates' cannot answer at the moment"):
                     models.served("dates")
-                assert not models.is_ready
+                assert not models.is_ready and models.states == {"dates": "loading", "titles": "loading"}
+                models._patience = 0.1
+                began = time.monotonic()
+                with pytest.raises(NotReadyError, match="'dates' cannot answer at the moment"):
+                    await said(models)
+                assert 0.1 <= time.monotonic() - began < 5
+                models._patience = 30
+                waiting = [asyncio.create_task(said(models)), asyncio.create_task(said(models, None, str.isalpha))]
+                await asyncio.sleep(0.05)
+                assert not any(task.done() for task in waiting)
                 may_go.set()
+                assert await asyncio.gather(*waiting) == ["one", "one"]
                 await models.loaded()
-                assert says(models) == "one" and models.is_ready
+                assert says(models) == "one" and models.is_ready and not models.is_loading
+                assert models.states == {"dates": "available", "titles": "The model could not be loaded."}
+                with pytest.raises(NotReadyError, match="'titles' cannot answer: The model could not be loaded."):
+                    await said(models, "titles")  # at once
                 with pytest.raises(NoSuchModelError, match="no model 'other'"):
-                    models.served("other")
+                    await said(models, "other")
+                write(tmp_path / "words" / "1", "two")
+                await until(lambda: models.states.get("words") == "available")
+                for name, kind, reason in (
+                    (None, str.isalpha, "must be one of dates, words"),
+                    (None, str.isdigit, "no model for this route"),
+                    ("dates", str.isdigit, "'dates' is none for this route"),
+                ):
+                    with pytest.raises(NoSuchModelError, match=reason):
+                        await said(models, name, kind)
+                assert await said(models, None, str.isdigit, lambda about: about == "two") == "two"
 
     asyncio.run(check())
 

@@ -8,7 +8,7 @@ for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "p
 
 import grpc  # noqa: E402
 import httpx  # noqa: E402
-from served_tasks import make_tasks  # noqa: E402
+from served_tasks import make_rerankers, make_tasks  # noqa: E402
 from tensorflow_serving.apis import classification_pb2, prediction_service_pb2_grpc  # noqa: E402
 
 from recipes.serving.limits import LimitsConfig  # noqa: E402
@@ -17,6 +17,7 @@ from recipes.serving.served_models import ServedModels  # noqa: E402
 from recipes.serving.server_state import ServerState  # noqa: E402
 from recipes.serving.tensorflow_grpc import start_grpc  # noqa: E402
 
+QUERY, DOCUMENTS = "who are you", ["Ada Lovelace lives in London", "you", "wörld of 你好", "one two three"]
 TEXTS = ["who are you today?", "Ada Lovelace lives in London, wörld of 你好", ""]
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -24,7 +25,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 @pytest.fixture(scope="module")
 def tasks():
     tasks = make_tasks()
-    return {name: tasks[name] for name in ("labels", "vectors")}
+    return {name: tasks[name] for name in ("labels", "vectors")} | make_rerankers()
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,101 @@ def test_embeddings(address, client, tasks):
     ):
         answer = client.post("/v1/embeddings", json={"model": "vectors", "input": "who", **change})
         assert answer.status_code == 422 and reason in answer.json()["error"]["message"]
+
+
+def cosines(first, second):
+    first, second = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (first, second))
+    return (first * second).sum(axis=1)
+
+
+def test_clients_of_text_embeddings_inference(address, client, tasks):
+    """The client of the Hugging Face Hub, which asks one model at each address."""
+    from huggingface_hub import InferenceClient
+
+    hub = InferenceClient(token="none")
+    vectors, queries = tasks["vectors"].embed(TEXTS), tasks["vectors"].embed(TEXTS, prompt="query")
+    got = hub.feature_extraction(TEXTS, model=f"{address}/embed", normalize=True, truncate=True)
+    np.testing.assert_allclose(got, vectors, **CLOSE)
+    got = hub.feature_extraction(TEXTS[0], model=f"{address}/embed", prompt_name="query", truncation_direction="right")
+    np.testing.assert_allclose(got, queries[:1], **CLOSE)
+    similar = hub.sentence_similarity(TEXTS[0], TEXTS[1:], model=f"{address}/similarity")
+    np.testing.assert_allclose(similar, cosines(vectors[:1], vectors[1:]), **CLOSE)
+    body = {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}, "parameters": {"prompt_name": "query"}}
+    similar = client.post("/similarity", json=body).json()
+    np.testing.assert_allclose(similar, cosines(queries[:1], queries[1:]), **CLOSE)
+    names, rows = tasks["labels"].labels.strings, np.asarray(tasks["labels"].predict(TEXTS))
+    answers = client.post("/predict", json={"inputs": [[text] for text in TEXTS], "model": "labels"}).json()
+    for answer, row in zip(answers, rows, strict=True):
+        assert [each["label"] for each in answer] == [names[index] for index in np.argsort(-row)]
+        np.testing.assert_allclose([each["score"] for each in answer], np.sort(row)[::-1], **CLOSE)
+    assert client.post("/predict", json={"inputs": TEXTS[0], "model": "labels"}).json() == answers[0]
+    [one] = client.post("/predict", json={"inputs": TEXTS[:2], "model": "relevance", "raw_scores": True}).json()
+    np.testing.assert_allclose(one["score"], tasks["relevance"].predict(([TEXTS[0]], [TEXTS[1]]))[0, 0], **CLOSE)
+
+
+def test_ranks(client, tasks):
+    """Of Text Embeddings Inference, and of Cohere, Jina, vLLM and llama-server."""
+    for model, squash in (("relevant", float), ("relevance", lambda value: 1 / (1 + np.exp(-value)))):
+        expected = tasks[model].rank(QUERY, DOCUMENTS)
+        body = {"query": QUERY, "texts": DOCUMENTS, "return_text": True, "model": model, "truncate": True}
+        answer = client.post("/rerank", json=body).json()
+        assert [(each["index"], each["text"]) for each in answer] == [(each.index, each.text) for each in expected]
+        np.testing.assert_allclose([each["score"] for each in answer], [squash(e.score) for e in expected], **CLOSE)
+        body = {"model": model, "query": QUERY, "documents": [*DOCUMENTS[:3], {"text": DOCUMENTS[3]}], "top_n": 3}
+        for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+            answer = client.post(path, json=body).json()
+            results = answer["results"]
+            assert answer["model"] == model and [each["index"] for each in results] == [e.index for e in expected[:3]]
+            np.testing.assert_allclose(
+                [e["relevance_score"] for e in results], [e.score for e in expected[:3]], **CLOSE
+            )
+            shown = [each.get("document") for each in results]
+            assert shown == [None if path == "/v2/rerank" else {"text": each.text} for each in expected[:3]]
+        pairs = {"model": model, "text_1": QUERY, "text_2": DOCUMENTS}
+        scores = [each["score"] for each in client.post("/v1/score", json=pairs).json()["data"]]
+        np.testing.assert_allclose(scores, tasks[model].predict(([QUERY] * 4, DOCUMENTS))[:, 0], **CLOSE)
+    raw = client.post("/rerank", json={"query": QUERY, "texts": DOCUMENTS, "raw_scores": True, "model": model}).json()
+    np.testing.assert_allclose([each["score"] for each in raw], [each.score for each in expected], **CLOSE)
+    # vectors rank by their cosines
+    vectors = tasks["vectors"].embed(DOCUMENTS)
+    pairs = {"model": "vectors", "queries": DOCUMENTS[:2], "documents": DOCUMENTS[2:]}
+    answer = client.post("/v1/score", json=pairs).json()
+    assert [(each["index"], each["object"]) for each in answer["data"]] == [(0, "score"), (1, "score")]
+    np.testing.assert_allclose([each["score"] for each in answer["data"]], cosines(vectors[:2], vectors[2:]), **CLOSE)
+    body = {"model": "vectors", "query": DOCUMENTS[0], "documents": DOCUMENTS, "return_documents": False}
+    best = client.post("/v1/rerank", json=body).json()["results"][0]
+    assert best == {"index": 0, "relevance_score": pytest.approx(1, abs=1e-5)}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "reason"),
+    [
+        ("/embed", {"inputs": []}, 422, "inputs must have at least 1 item"),
+        ("/embed", {"inputs": ["a"] * 129}, 413, "at most 128 rows"),
+        ("/embed", {"inputs": "a", "truncation_direction": "left"}, 422, "truncation_direction is not supported."),
+        ("/embed", {"inputs": "a", "prompt_name": "no"}, 422, "prompt_name must be one of query."),
+        ("/embed", {"inputs": "a", "dimensions": 3}, 422, "dimensions must be 16"),
+        ("/embed", {"inputs": "a", "inptus": "a"}, 422, "There is no field 'inptus'."),
+        ("/embed", {"inputs": "a", "model": "labels"}, 404, "The model 'labels' is none for this route."),
+        ("/similarity", {"inputs": {"source_sentence": "a"}}, 422, "inputs.sentences is missing."),
+        ("/predict", {"inputs": "a"}, 404, "model must be one of labels, relevance, relevant."),
+        ("/predict", {"inputs": "a", "model": "relevant"}, 422, "rows of 2 texts"),
+        ("/predict", {"inputs": [["a", "b", "c"]]}, 422, "inputs must be a text, a pair of texts"),
+        ("/predict", {"inputs": "a", "model": "labels", "raw_scores": True}, 422, "exported with probabilities"),
+        ("/rerank", {"query": "a", "texts": ["a"]}, 404, "model must be one of relevance, relevant."),
+        ("/v1/rerank", {"query": "a", "documents": ["a"], "rank_fields": ["b"]}, 422, "rank_fields is not supported."),
+        ("/v1/rerank", {"query": "a", "documents": ["a"], "model": "labels"}, 404, "none for this route"),
+        ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a"]}, 422, "as many as text_2"),
+        ("/tokenize", {"content": "a"}, 404, "There is no model for this route."),
+    ],
+)
+def test_what_these_routes_refuse(client, path, body, status, reason):
+    answer = client.post(path, json=body)
+    error = answer.json()["error"]
+    assert answer.status_code == status and reason in (error if isinstance(error, str) else error["message"])
+    assert answer.json().get("error_type") == (
+        "Validation" if path in ("/embed", "/similarity", "/predict", "/rerank") else None
+    )
 
 
 def test_no_rows_at_all(client):

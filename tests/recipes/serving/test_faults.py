@@ -55,7 +55,8 @@ class Server:
         for _ in range(1200):
             assert self.process.poll() is None, log.read_text()
             with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"{self.address}/ready").status_code == 200:
+                ready = httpx.get(f"{self.address}/ready")
+                if ready.status_code == 200 and "loading" not in ready.text:
                     return
             time.sleep(0.1)
         raise AssertionError("The server did not become ready.")

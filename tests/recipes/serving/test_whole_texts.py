@@ -80,6 +80,7 @@ def test_drawn_texts_do_not_depend_on_others(client, chat_model):
     [
         ("copies", {"min_p": 0.5}, "min_p is not taken by this model"),
         ("copies", {"n": 2}, "n must be 1"),
+        ("copies", {"prompt": [5, 6]}, "takes prompts as texts alone"),
     ],
 )
 def test_settings_that_an_endpoint_does_not_take(client, model, change, reason):
