@@ -1,4 +1,4 @@
-"""Serves exported models through the API of TensorFlow Serving and the OpenAI API.
+"""Serves exported models through the APIs of TensorFlow Serving, OpenAI, Text Embeddings Inference and Cohere.
 
 python -m recipes.serve runs/dates/export
 python -m recipes.serve models --port 8080 --host 0.0.0.0

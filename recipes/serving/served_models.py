@@ -21,7 +21,7 @@ LOADING, AVAILABLE, UNLOADING, FAILED = "LOADING", "AVAILABLE", "UNLOADING", "FA
 # seconds until a process that has ended is started again: doubled each time, up to the last
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 # seconds between two looks whether a model that is being loaded can answer
-_LOOK = 0.02
+_LOOK = 0.1
 
 _log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
