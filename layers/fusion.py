@@ -172,9 +172,19 @@ def to_matrix(x: Any) -> Any:
 
 
 def sizes(x: Any) -> tuple[Any, ...]:
-    """Returns `keras.ops.shape(x)`, which makes an operation in a graph of TensorFlow, without one if all are known."""
+    """Returns `keras.ops.shape(x)` with few operations in a graph of TensorFlow: two, or none if all are known.
+
+    Keras makes four for each size that is not known, an eighth of the operations of an export.
+    """
     shape = tuple(x.shape)
-    return keras.ops.shape(x) if None in shape else shape
+    if None not in shape:
+        return shape
+    if keras.backend.backend() != "tensorflow" or isinstance(x, keras.KerasTensor):
+        return tuple(keras.ops.shape(x))
+    import tensorflow as tf
+
+    found = tf.unstack(tf.shape(x))
+    return tuple(number if size is None else size for size, number in zip(shape, found, strict=True))
 
 
 def layer_norm_is_joined(x: Any, training: bool | None) -> bool:

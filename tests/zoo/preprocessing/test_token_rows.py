@@ -116,6 +116,9 @@ def test_add_start_end(start_id, end_id, max_length):
     room = None if max_length is None else max_length - len(start) - len(end)
     expected = [start + row[:room] + end for row in ROWS]
     assert add_start_end(ragged(ROWS), start_id, end_id, max_length).to_list() == expected
+    for begin, end in ((0, 0), (1, 2)):  # no row, and one without a token
+        some = add_start_end(ragged(ROWS)[begin:end], start_id, end_id, max_length)
+        assert some.to_list() == expected[begin:end]
     in_graph = tf.function(lambda ids: add_start_end(ids, start_id, end_id, max_length))
     assert in_graph(tf.cast(ragged(ROWS), tf.int64)).to_list() == expected
 
