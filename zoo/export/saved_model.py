@@ -65,7 +65,8 @@ def write_saved_model(
     module = tf.Module()
     module.model_variables = [variable.value for variable in variables]
     module.resources = resources
-    signatures, written = {}, {}
+    signatures: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     for name, endpoint in endpoints.items():
         function, signatures[name] = _functions(name, endpoint, written)
         setattr(module, name, function)
