@@ -5,7 +5,9 @@ import pytest
 from keras import ops
 from tensorflow_backend import require_tensorflow
 
-from layers.attention import CacheLayout, RollingCache, WholeCache
+from layers.attention import CacheLayout, MultiHeadAttention, RollingCache, WholeCache
+from layers.attention.runtime_cache import RuntimeCache
+from layers.fusion import portable_operations
 
 CAPACITY = 4
 
@@ -128,6 +130,29 @@ def test_rolling_of_short_texts():
     cache = layout.write(empty(layout=layout), *entries(0, 4), 0)
     with pytest.raises(ValueError, match="room for 1 new entries in a cache with a capacity of 4, got 4"):
         layout.write(cache, *entries(4, 1), 4)
+
+
+def test_a_runtime_keeps_the_entries():
+    """The kernel of the runtime gets the new keys and values alone, and a mask over the old ones, too."""
+    given = {}
+
+    def of_runtime(query, key, value, mask, **options):
+        given.update(options, key=key, value=value, visible=mask.drawn.visible)
+        return query
+
+    layer = MultiHeadAttention(2, 4, causal=True, cache_layout=RuntimeCache())
+    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    old = dict.fromkeys(("key", "value"), np.zeros((1, 1, 4, 1), "float32"))
+    with portable_operations(attention=of_runtime):
+        _, new = layer(x, cache=old, cache_index=np.array([4, 1]), positions=np.array([[4, 5, 6], [1, 2, 3]]))
+    for name in ("key", "value"):
+        assert new[name].shape == (2, 2, 3, 4)
+        np.testing.assert_array_equal(new[name], given[name])
+    # the second row begins with three slots of padding
+    slots, rows = np.arange(7), np.array([0, 3])[:, None, None]
+    visible = (slots >= rows) & (slots <= np.arange(3)[:, None] + 4)
+    np.testing.assert_array_equal(np.array(given["visible"])[:, 0], visible)
+    assert given["scale"] == 0.5 and not any(given[name] for name in ("bias", "soft_cap", "sinks", "return_weights"))
 
 
 @pytest.mark.parametrize("window", [0, 2.0, True])
