@@ -31,12 +31,14 @@ class GraphForms(NamedTuple):
             instead of the form that TensorFlow fuses.
         attention: Called in the place of `layers.attention.kernels.attend` and with its arguments, for a converter
             whose runtime has an operation for attention. None for the kernels.
+        converted: Whether the graph is converted for another runtime, which has only the most common operations.
     """
 
     portable: bool = False
     jit_compile: bool = False
     keras_forms: bool = False
     attention: Callable[..., Any] | None = None
+    converted: bool = False
 
 
 _PLAIN = GraphForms()
@@ -45,19 +47,25 @@ _forms: ContextVar[GraphForms] = ContextVar("graph_forms", default=_PLAIN)
 
 @contextlib.contextmanager
 def portable_operations(
-    jit_compile: bool = False, keras_forms: bool = False, attention: Callable[..., Any] | None = None
+    jit_compile: bool = False,
+    keras_forms: bool = False,
+    attention: Callable[..., Any] | None = None,
+    converted: bool = False,
 ) -> Iterator[None]:
     """A context in which graphs contain only plain operations.
 
     Args:
-        jit_compile, keras_forms, attention: See `GraphForms`. Keras's forms are kept within another such context, too.
+        jit_compile, keras_forms, attention, converted: See `GraphForms`. Keras's forms and a conversion are kept within
+            another such context, too.
 
     Example:
 
     >>> with portable_operations():
     ...     keras.export.ExportArchive()  # and so on
     """
-    token = _forms.set(GraphForms(True, jit_compile, keras_forms or _forms.get().keras_forms, attention))
+    outer = _forms.get()
+    forms = GraphForms(True, jit_compile, keras_forms or outer.keras_forms, attention, converted or outer.converted)
+    token = _forms.set(forms)
     try:
         yield
     finally:
@@ -92,6 +100,32 @@ def update_slice(inputs: Any, start: Any, updates: Any) -> Any:
     written = tf.raw_ops.TensorStridedSliceUpdate(
         input=inputs, begin=begin, end=begin + size, strides=[1] * len(size), value=updates
     )
+    written.set_shape(inputs.shape)
+    return written
+
+
+def update_places(inputs: Any, places: Any, updates: Any) -> Any:
+    """Returns `inputs` with `updates` written at places, as `keras.ops.scatter_update` does.
+
+    TensorFlow without XLA copies all of `inputs` for that, which for the cache of a layer takes longer than its
+    attention. Portable graphs add to the bits of a place what makes them those of the update: the operation that adds
+    writes in place if nothing else reads `inputs`, and integers are added without rounding.
+
+    Args:
+        inputs: The tensor `(..., width)`, of rank r.
+        places: A place on all axes but the last for each update, integers `(updates, r - 1)`, no two of which are the
+            same.
+        updates: The values to write, `(updates, width)`.
+    """
+    forms = _forms.get()
+    if keras.backend.backend() != "tensorflow" or not forms.portable or forms.jit_compile or forms.converted:
+        return keras.ops.scatter_update(inputs, places, updates)
+    import tensorflow as tf
+
+    bits = {1: tf.uint8, 2: tf.uint16, 4: tf.uint32, 8: tf.uint64}[inputs.dtype.size]
+    change = tf.bitcast(updates, bits) - tf.bitcast(tf.gather_nd(inputs, places), bits)
+    written = tf.raw_ops.ScatterNdNonAliasingAdd(input=tf.bitcast(inputs, bits), indices=places, updates=change)
+    written = tf.bitcast(written, inputs.dtype)
     written.set_shape(inputs.shape)
     return written
 

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from layers.constructor_arguments import ConfigFromArguments
-from layers.fusion import sizes, update_slice
+from layers.fusion import sizes, update_places, update_slice
 
 
 class CacheLayout(ConfigFromArguments):
@@ -125,7 +125,7 @@ class CachePlan:
         if self.start is not None:
             return update_slice(old, self.start, new)
         if self.places is not None:
-            return ops.scatter_update(old, self.places, ops.reshape(new, (-1, new.shape[-1])))
+            return update_places(old, self.places, ops.reshape(new, (-1, new.shape[-1])))
         joined = ops.concatenate([old, new], axis=2)
         if len(self.sources.shape) == 1:
             return ops.take(joined, self.sources, axis=2)

@@ -12,7 +12,7 @@ from layers import FeedForward
 from layers.activations import ACTIVATIONS, GatedActivation
 from layers.dense import Dense
 from layers.devices import has_onednn
-from layers.fusion import LEAST_SIZE, fused, portable_operations, update_slice
+from layers.fusion import LEAST_SIZE, fused, portable_operations, update_places, update_slice
 from layers.norms import LayerNorm
 from layers.remat import rematerialize
 
@@ -221,6 +221,33 @@ def test_slices_are_updated_by_plain_operations(dtype):
         np.testing.assert_array_equal(ops.cast(update(inputs, tf.constant(place)), "float32"), expected)
     used = {node.op for node in update.get_concrete_function().graph.as_graph_def().node}
     assert "TensorStridedSliceUpdate" in used and not [name for name in used if name.startswith("Xla")]
+
+
+@only_tensorflow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("form", ["plain", "xla", "converted"])
+def test_places_are_updated_by_operations_of_the_graph(dtype, form):
+    import tensorflow as tf
+
+    inputs, updates = np.array(ops.cast(numbers((2, 3, 4), dtype), "float32")), numbers((2, 4), dtype, seed=1)
+    # nothing is left of what was there, whatever it was
+    inputs[1, 2], inputs[0, 1, 0] = np.nan, np.inf
+    places = [(1, 2), (0, 1)]
+
+    @tf.function(input_signature=[tf.TensorSpec((2, None, 4), dtype)], jit_compile=form == "xla")
+    def update(inputs):
+        with portable_operations(jit_compile=form == "xla", converted=form == "converted"):
+            result = update_places(inputs, ops.convert_to_tensor(places, "int32"), updates)
+        assert result.shape.as_list() == [2, None, 4]
+        return result
+
+    expected = inputs.copy()
+    for place, values in zip(places, np.array(ops.cast(updates, "float32")), strict=True):
+        expected[place] = values
+    np.testing.assert_array_equal(ops.cast(update(ops.cast(inputs, dtype)), "float32"), expected)
+    # converters and XLA do not know the operation that writes in place
+    used = {node.op for node in update.get_concrete_function().graph.as_graph_def().node}
+    assert ("ScatterNdNonAliasingAdd" in used) == (form == "plain")
 
 
 def kernels_of(function, *arguments):

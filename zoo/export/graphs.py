@@ -19,13 +19,15 @@ def specs_of(endpoint: Endpoint) -> list[Any]:
     return [tf.TensorSpec(field.sizes, field.dtype, field.name) for field in endpoint.inputs]
 
 
-def graph_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> Callable[..., Any]:
+def graph_function(
+    name: str, endpoint: Endpoint, keras_forms: bool = False, converted: bool = False
+) -> Callable[..., Any]:
     """Returns a function of tensors for tracing. It has plain operations, and also takes arguments by name.
 
     Args:
         name: Name of the endpoint, for errors.
         endpoint: The endpoint.
-        keras_forms: See `layers.fusion.portable_operations`.
+        keras_forms, converted: See `layers.fusion.portable_operations`.
 
     Raises:
         ValueError: In tracing, if the endpoint does not return the tensors that it names.
@@ -36,7 +38,7 @@ def graph_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> 
         return value if tf.is_tensor(value) else tf.convert_to_tensor(value)
 
     def call(*inputs: Any) -> Any:
-        with portable_operations(keras_forms=keras_forms):
+        with portable_operations(keras_forms=keras_forms, converted=converted):
             outputs = endpoint.function(*inputs)
         is_named = isinstance(outputs, dict)
         outputs = {key: as_tensor(value) for key, value in outputs.items()} if is_named else as_tensor(outputs)
@@ -49,7 +51,7 @@ def graph_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> 
 
 
 def named_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> Any:
-    """Returns the endpoint as a `tf.function` with a dictionary of the named outputs.
+    """Returns the endpoint as a `tf.function` with a dictionary of the named outputs, for other runtimes.
 
     Args:
         name: Name of the endpoint, for errors.
@@ -58,7 +60,7 @@ def named_function(name: str, endpoint: Endpoint, keras_forms: bool = False) -> 
     """
     import tensorflow as tf
 
-    call = graph_function(name, endpoint, keras_forms)
+    call = graph_function(name, endpoint, keras_forms, converted=True)
 
     def named(*inputs: Any) -> dict[str, Any]:
         # an output that is an input needs a tensor of its own

@@ -96,12 +96,12 @@ def rows_of_entries(firsts, count):
 
 @pytest.mark.parametrize("layout", [WHOLE, ROLLING], ids=["whole", "rolling"])
 @pytest.mark.parametrize("steps", [[1, 1, 1], [2, 1], [3], [1, 2]], ids=str)
-@pytest.mark.parametrize("compiled", [False, True])
-def test_one_index_per_row(layout, steps, compiled):
+@pytest.mark.parametrize("form", ["eager", "graph", "xla"])
+def test_one_index_per_row(layout, steps, form):
     write = layout.write
-    if compiled:
+    if form != "eager":
         tf = require_tensorflow()
-        write = tf.function(layout.write, jit_compile=True)
+        write = tf.function(portable_operations(form == "xla")(layout.write), jit_compile=form == "xla")
     capacity = CAPACITY if layout is ROLLING else 9
     cache, index = empty(layout=layout, capacity=capacity), np.array([0, 5], "int32")
     expected = np.zeros((2, capacity), int)
