@@ -33,9 +33,11 @@ Intel. Neither Keras nor TensorFlow is needed.
 ```python
 import openvino_genai
 
-pipeline = openvino_genai.LLMPipeline("{folder}", "CPU"{options})
+pipeline = openvino_genai.LLMPipeline("{folder}", "CPU", INFERENCE_PRECISION_HINT="f32"{options})
 print(pipeline.generate("{prompt}", max_new_tokens=64))
 ```
+
+Without the hint, processors with bfloat16 compute positions, too, in it, and texts become worse as they become longer.
 
 {batching}
 """
