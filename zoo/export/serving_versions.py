@@ -29,11 +29,11 @@ OPERATIONS = {
         Minimum Mul Neg NoOp NormalizeUTF8 NormalizeUTF8WithOffsetsMap NotEqual OneHot OnesLike Pack Pad PadV2
         PartitionedCall Placeholder Pow Prod RaggedGather RaggedRange RaggedTensorToTensor Range ReadVariableOp RealDiv
         ReduceJoin RegexReplace RegexSplitWithOffsets Relu Reshape RestoreV2 ReverseV2 RightShift Roll Rsqrt SaveV2
-        ScatterNd SegmentMax SegmentMean SegmentMin Select SelectV2 SentencepieceDetokenizeOp SentencepieceOp
-        SentencepieceTokenizeOp SentencepieceTokenizeWithOffsetsOp Shape ShardedFilename Sigmoid Sin Size Slice Softmax
-        Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessCase StatelessIf StatelessWhile
-        StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin StringLength StringSplit
-        StringSplitV2 StringToHashBucketFast Sub Substr Sum Tanh TensorListFromTensor TensorListGetItem
+        ScatterNd ScatterNdNonAliasingAdd SegmentMax SegmentMean SegmentMin Select SelectV2 SentencepieceDetokenizeOp
+        SentencepieceOp SentencepieceTokenizeOp SentencepieceTokenizeWithOffsetsOp Shape ShardedFilename Sigmoid Sin
+        Size Slice Softmax Sqrt Square SquaredDifference Squeeze StatefulPartitionedCall StatelessCase StatelessIf
+        StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice StringJoin StringLength
+        StringSplit StringSplitV2 StringToHashBucketFast Sub Substr Sum Tanh TensorListFromTensor TensorListGetItem
         TensorListReserve TensorListSetItem TensorListStack TensorScatterUpdate TensorStridedSliceUpdate Tile TopKV2
         Transpose UnicodeDecode UnicodeDecodeWithOffsets UnicodeEncode UnicodeTranscode Unique Unpack
         UnsortedSegmentJoin UnsortedSegmentMax UnsortedSegmentMin UnsortedSegmentProd UnsortedSegmentSum UpperBound

@@ -1,5 +1,6 @@
 """Texts that are written together are those that `generate` writes for each alone."""
 
+import json
 import queue
 import threading
 import time
@@ -71,6 +72,12 @@ def test_texts_are_those_of_generate(chat_model, exported, prompts, options):
         assert batch.load == {"waiting": 0, "filling": 0, "writing": 0}
     assert {listener.last.reason for listener in listeners} == {"stop", "length"}
     assert len(set(texts)) > 12
+
+
+def test_servers_have_its_operations(chat_export):
+    described = json.loads((chat_export / "signature.json").read_text(encoding="utf-8"))
+    assert described["unknown_operations"] == []
+    assert "ScatterNdNonAliasingAdd" in described["operations"], "rows of their own write to caches in place"
 
 
 def test_conversations(chat_model, exported):
