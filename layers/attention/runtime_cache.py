@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import keras
 from keras import ops
 
 from layers.attention.cache import CacheLayout, CachePlan, column
 from layers.fusion import sizes
 
 
-@keras.saving.register_keras_serializable("keras_transformer_zoo")
 class RuntimeCache(CacheLayout):
     """Tells queries which entries they see, and leaves it to a runtime to put the old ones before the new ones.
 
@@ -19,6 +17,8 @@ class RuntimeCache(CacheLayout):
 
     The attention must be one that knows the old entries, see `layers.fusion.GraphForms.attention`: `extend` returns the
     new ones alone.
+
+    No model is saved with it: a writer puts it in the place of a model's own while it traces the graph.
 
     Example:
 
