@@ -100,10 +100,10 @@ class WritingBody(Fields):
     max_tokens: NewTokens | None = None
     max_completion_tokens: NewTokens | None = None
     temperature: float | None = Field(None, ge=0, le=100)
-    top_k: int | None = Field(None, ge=0, lt=2**31)
+    top_k: int | None = Field(None, ge=0, le=2**31 - 1)
     top_p: float | None = Field(None, ge=1e-6, le=1)
     min_p: float | None = Field(None, ge=0, le=1)
-    seed: int | None = Field(None, ge=0, lt=2**32)
+    seed: int | None = Field(None, ge=0, le=2**32 - 1)
     n: int = Field(1, ge=1, le=16)
     best_of: int | None = None
     stop: Annotated[list[Stop], Field(max_length=16), BeforeValidator(as_list)] = []

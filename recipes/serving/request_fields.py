@@ -46,7 +46,7 @@ class Fields(pydantic.BaseModel):
         try:
             return cls.model_validate(body, context=limits)
         except pydantic.ValidationError as error:
-            raise Problem(422, _reason(error.errors(include_url=False, include_input=False)[0])) from error
+            raise Problem(422, _reason(error.errors(include_url=False, include_input=False)[0], cls)) from error
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -62,7 +62,7 @@ class Fields(pydantic.BaseModel):
         return left
 
 
-def _reason(error: Any) -> str:
+def _reason(error: Any, fields: type[Fields]) -> str:
     """What is wrong, without what the user wrote."""
     *parents, last = error["loc"] or ("",)
     path, parent = _path((*parents, last)), _path(parents)
@@ -76,9 +76,22 @@ def _reason(error: Any) -> str:
         said = "must be an object"
     elif error["type"] == "value_error":
         said = str(error["ctx"]["error"])
+    elif (bounds := _bounds(error["loc"], fields)) is not None and error["type"].endswith("_than_equal"):
+        said = "must be from {} to {}".format(*bounds)
     else:  # such as "Input should be a valid integer"
         said = error["msg"].partition(" ")[2].replace("should", "must", 1).replace(" after validation", "")
     return f"{path} {said}.".strip()
+
+
+def _bounds(place: tuple[Any, ...], fields: type[Fields]) -> tuple[Any, Any] | None:
+    """The least and the greatest value of a field of the request itself that has both."""
+    if len(place) != 1 or place[0] not in fields.model_fields:
+        return None
+    metadata = fields.model_fields[place[0]].metadata
+    least, greatest = (
+        next((getattr(part, name) for part in metadata if hasattr(part, name)), None) for name in ("ge", "le")
+    )
+    return None if least is None or greatest is None else (least, greatest)
 
 
 def _path(place: Any) -> str:

@@ -62,7 +62,7 @@ class TokensBody(Fields):
     """A request for the text of tokens."""
 
     model: str | None = None
-    tokens: list[Annotated[int, Field(ge=0, lt=2**31)]]
+    tokens: list[Annotated[int, Field(ge=0, le=2**31 - 1)]]
 
 
 def routes() -> list[Route]:

@@ -12,7 +12,7 @@ from layers import FeedForward
 from layers.activations import ACTIVATIONS, GatedActivation
 from layers.dense import Dense
 from layers.devices import has_onednn
-from layers.fusion import LEAST_SIZE, fused, portable_operations, update_places, update_slice
+from layers.fusion import LEAST_SIZE, fused, portable_operations, sizes, update_places, update_slice
 from layers.norms import LayerNorm
 from layers.remat import rematerialize
 
@@ -224,30 +224,44 @@ def test_slices_are_updated_by_plain_operations(dtype):
 
 
 @only_tensorflow
+@pytest.mark.parametrize("width", [4, 3])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("form", ["plain", "xla", "converted"])
-def test_places_are_updated_by_operations_of_the_graph(dtype, form):
+def test_places_are_updated_by_operations_of_the_graph(dtype, form, width):
     import tensorflow as tf
 
-    inputs, updates = np.array(ops.cast(numbers((2, 3, 4), dtype), "float32")), numbers((2, 4), dtype, seed=1)
+    inputs, updates = np.array(ops.cast(numbers((2, 3, width), dtype), "float32")), numbers((2, width), dtype, seed=1)
     # nothing is left of what was there, whatever it was
     inputs[1, 2], inputs[0, 1, 0] = np.nan, np.inf
     places = [(1, 2), (0, 1)]
 
-    @tf.function(input_signature=[tf.TensorSpec((2, None, 4), dtype)], jit_compile=form == "xla")
+    @tf.function(input_signature=[tf.TensorSpec((2, None, width), dtype)], jit_compile=form == "xla")
     def update(inputs):
         with portable_operations(jit_compile=form == "xla", converted=form == "converted"):
             result = update_places(inputs, ops.convert_to_tensor(places, "int32"), updates)
-        assert result.shape.as_list() == [2, None, 4]
+        assert result.shape.as_list() == [2, None, width]
         return result
 
     expected = inputs.copy()
     for place, values in zip(places, np.array(ops.cast(updates, "float32")), strict=True):
         expected[place] = values
     np.testing.assert_array_equal(ops.cast(update(ops.cast(inputs, dtype)), "float32"), expected)
-    # converters and XLA do not know the operation that writes in place
+    # converters and XLA do not know the operation that writes in place, and rows of 6 or 12 bytes are no whole integers
     used = {node.op for node in update.get_concrete_function().graph.as_graph_def().node}
-    assert ("ScatterNdNonAliasingAdd" in used) == (form == "plain")
+    assert ("ScatterNdNonAliasingAdd" in used) == (form == "plain" and width == 4)
+
+
+@only_tensorflow
+def test_sizes_of_a_graph_are_few_operations():
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 3, None), "float32")])
+    def found(x):
+        return sizes(x)
+
+    assert [int(size) for size in found(tf.zeros((2, 3, 5)))] == [2, 3, 5]
+    used = [node.op for node in found.get_concrete_function().graph.as_graph_def().node]
+    assert used.count("Shape") == 1 and "StridedSlice" not in used and len(used) <= 7
 
 
 def kernels_of(function, *arguments):
