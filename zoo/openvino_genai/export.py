@@ -10,6 +10,7 @@ from zoo.export.agreement import TOLERANCE
 from zoo.export.folder import export_folder, write_description
 from zoo.export.formats import OPENVINO_GENAI, refuse, require_plain_weights
 from zoo.huggingface import write_text_files
+from zoo.openvino_genai.positions import TABLE
 from zoo.openvino_genai.stateful import INPUTS, LOGITS, is_plain, require_stateful, stateful_model
 from zoo.openvino_genai.tokenizers import write_tokenizers
 
@@ -100,8 +101,9 @@ def write_openvino_genai(directory: str | os.PathLike[str], task: Any, weights: 
 def _compressed(model: Any, weights: str) -> Any:
     import nncf
 
+    others = nncf.IgnoredScope(patterns=[f".*{TABLE}.*"], validate=False)
     if weights == "int8":
-        return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_ASYM)
+        return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT8_ASYM, ignored_scope=others)
     widths = {
         node.input_value(1).get_shape()[1]
         for node in model.get_ops()
@@ -110,7 +112,9 @@ def _compressed(model: Any, weights: str) -> Any:
     groups = [size for size in _GROUPS if all(width % size == 0 for width in widths)]
     # -1: one scale for all inputs of an output
     size = groups[0] if groups else -1
-    return nncf.compress_weights(model, mode=nncf.CompressWeightsMode.INT4_ASYM, group_size=size, ratio=1.0)
+    return nncf.compress_weights(
+        model, mode=nncf.CompressWeightsMode.INT4_ASYM, group_size=size, ratio=1.0, ignored_scope=others
+    )
 
 
 def _agreement(path: Path, backbone: Any, exact: bool) -> dict[str, float]:

@@ -12,6 +12,7 @@ from layers.attention.runtime_cache import RuntimeCache
 from layers.fusion import portable_operations
 from layers.positions.base import PositionHooks
 from zoo.openvino_genai.attention import attention_class
+from zoo.openvino_genai.positions import positions_as_tables
 from zoo.openvino_genai.weights import parameters_for_variables, with_values
 
 INPUTS = ("input_ids", "attention_mask", "position_ids")
@@ -124,7 +125,7 @@ def _traced(backbone: Any) -> Any:
         first = tf.cast(position_ids[:, -1], tf.int32) - (length - 1)
         positions = first[:, None] + tf.range(length)
         caches = [dict.fromkeys(("key", "value"), tf.zeros((1, 1, whole - length, 1)))] * backbone.config.num_layers
-        with portable_operations(attention=attention), _kept_by_runtime(backbone):
+        with portable_operations(attention=attention), _kept_by_runtime(backbone), positions_as_tables(backbone):
             hidden, _ = backbone.decoder(
                 backbone.embed(input_ids),
                 caches=caches,

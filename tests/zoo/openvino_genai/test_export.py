@@ -10,6 +10,7 @@ pytest.importorskip("tensorflow")
 if importlib.util.find_spec("openvino_genai") is None:
     pytest.skip("the extra openvino_genai is not installed", allow_module_level=True)
 
+import openvino  # noqa: E402
 import openvino_genai  # noqa: E402
 
 from zoo import (  # noqa: E402
@@ -21,6 +22,7 @@ from zoo import (  # noqa: E402
     PositionConfig,
     TransformerConfig,
 )
+from zoo.openvino_genai.positions import TABLE  # noqa: E402
 from zoo.tokenizers import ByteLevelBPETokenizer  # noqa: E402
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
@@ -97,6 +99,14 @@ def test_files(model, folder):
     model.export(folder, format="openvino_genai", weights="int8")  # in the place of the other
     small = json.loads((folder / "signature.json").read_text())
     assert small["weights"] == "int8" and small["agreement"]["logits"]["largest_difference"] > 1e-4
+    # tables of positions are looked up like embeddings, and are not compressed like them
+    graph = openvino.Core().read_model(folder / "openvino_model.xml")
+    lookups = [
+        node for node in graph.get_ops() if node.get_type_name() == "Gather" and TABLE in node.get_friendly_name()
+    ]
+    assert len(lookups) == 2
+    assert {node.input_value(0).get_node().get_type_name() for node in lookups} == {"Constant"}
+    assert {node.input_value(0).get_element_type().to_string() for node in lookups} == {"f32"}
 
 
 def test_biases_are_not_left_out(tokenizer, texts, tmp_path):
