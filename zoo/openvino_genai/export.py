@@ -34,11 +34,12 @@ Intel. Neither Keras nor TensorFlow is needed.
 ```python
 import openvino_genai
 
-pipeline = openvino_genai.LLMPipeline("{folder}", "CPU", INFERENCE_PRECISION_HINT="f32"{options})
+pipeline = openvino_genai.LLMPipeline("{folder}", "CPU"{options})
 print(pipeline.generate("{prompt}", max_new_tokens=64))
 ```
 
-Without the hint, processors with bfloat16 compute positions, too, in it, and texts become worse as they become longer.
+A text has at most {max_length:,} tokens, its prompt included. Processors with bfloat16 compute in it by default;
+`INFERENCE_PRECISION_HINT="f32"` computes in float32.
 
 {batching}
 """
@@ -160,6 +161,7 @@ def _card(directory: str | os.PathLike[str], task: Any, weights: str) -> str:
         folder=os.fspath(directory),
         parameters=task.backbone.parameter_count(),
         weights={"float32": "as float32", "int8": "in 8 bits", "int4": "in 4 bits"}[weights],
+        max_length=task.backbone.config.max_length,
         options="" if is_paged else ', ATTENTION_BACKEND="SDPA"',
         prompt="Hello!" if task.tokenizer.chat_format is not None else "Once upon a time",
         batching=_PAGED if is_paged else _NOT_PAGED,
