@@ -28,8 +28,13 @@ def golden(tagger):
 
 def test_strategies_give_what_the_pipeline_gives(tagger, golden):
     texts = golden["texts"]
-    endpoint = tf.function(tagger.endpoints()["aggregate"].function)
-    words = tagger.endpoints()["entities"].function(tf.constant(texts))
+    endpoints = tagger.endpoints()
+    # one program for all strategies, as an export has it
+    endpoint = tf.function(
+        endpoints["aggregate"].function,
+        input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.string)],
+    )
+    words = endpoints["entities"].function(tf.constant(texts))
     for name, value in endpoint(texts, "words").items():
         if name == "scores":  # a graph fuses biases into products, eager execution does not
             np.testing.assert_allclose(value.numpy(), words[name].numpy(), rtol=1e-5)
