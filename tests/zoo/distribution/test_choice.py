@@ -199,7 +199,9 @@ def trained(name):
     strategy = made.distribute_strategy
     copies = [[copy.numpy() for copy in strategy.experimental_local_results(weight.value)] for weight in made.weights]
     return values, max(float(np.abs(each - first).max()) for first, *rest in copies for each in rest or [first])
+tf.config.run_functions_eagerly(True)
 one = {{name: trained(name)[0] for name in ways}}
+tf.config.run_functions_eagerly(False)
 distribution.use("mirrored")
 for name in ways:
     def compare():
@@ -307,7 +309,9 @@ def results():
     made.fit(inputs, ids, sample_weight=weights, batch_size=3, shuffle=False, verbose=0)
     values.append(made.predict(inputs, verbose=0))
     return [np.asarray(value) for value in values]
+tf.config.run_functions_eagerly(True)
 one = results()
+tf.config.run_functions_eagerly(False)
 distribution.use({given!r})
 found["same"] = [float(np.abs(ours - theirs).max()) for ours, theirs in zip(results(), one, strict=True)]
 print(json.dumps(found))
