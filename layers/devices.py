@@ -88,6 +88,14 @@ def eager_computation() -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext()
 
 
+def is_traced_for_xla() -> bool:
+    """Returns whether TensorFlow traces a function that XLA compiles, of `tf.function(jit_compile=True)`."""
+    import tensorflow as tf
+    from tensorflow.python.ops import control_flow_util
+
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
 def is_eager() -> bool:
     """Returns whether numbers are computed at once, as far as the backend can tell, and not a function compiled."""
     if keras.backend.backend() != "tensorflow":

@@ -15,7 +15,7 @@ import keras
 
 from layers.capture import is_capturing
 from layers.dense import Dense
-from layers.devices import num_replicas
+from layers.devices import is_traced_for_xla, num_replicas
 from layers.fusion import graph_forms
 from layers.keras_internals import is_inferring_shapes, mask_of, stateless_scope, sublayers, uncast_values
 from layers.view import closed, opened
@@ -30,7 +30,8 @@ _OWN = re.compile(r'"(name|seed|shared_object_id)": ("[^"]*"|\d+|null)')
 class TracedOnce:
     """Calls layers, of which those of one structure share a traced function where a program is built.
 
-    In eager execution and within a `Capture` it just calls the layer.
+    In eager execution, within a `Capture`, and in training steps that XLA compiles for TensorFlow, it just calls the
+    layer.
 
     Example:
 
@@ -44,8 +45,11 @@ class TracedOnce:
         self._functions: dict[Any, _Function | None] = {}  # the oldest first
 
     def __call__(self, layer: keras.layers.Layer, *arguments: Any, **options: Any) -> Any:
-        if options.get("training") and getattr(layer, "remat", False) and keras.backend.backend() == "tensorflow":
-            return layer(*arguments, **options)  # `tf.recompute_grad` has no gradients within a function
+        # `tf.recompute_grad` has no gradients within a function, and XLA takes all that a function with gradients is
+        # given for constants, weights too: it would compile each step anew
+        if options.get("training") and keras.backend.backend() == "tensorflow":
+            if getattr(layer, "remat", False) or is_traced_for_xla():
+                return layer(*arguments, **options)
         tree = opened((arguments, options))
         leaves = keras.tree.flatten(tree)
         # a tensor in several places is one argument, and stays one and the same tensor within the function

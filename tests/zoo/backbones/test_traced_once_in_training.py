@@ -9,12 +9,15 @@ from small_transformers import VOCABULARY, made, token_ids
 
 from layers import TransformerBlock
 from layers.dropout import Dropout
-from layers.keras_internals import sublayers, unlocked
+from layers.keras_internals import is_inferring_shapes, sublayers, unlocked
 from zoo import AttentionConfig, CausalLM, FeedForwardConfig, NormConfig, Seq2SeqLM
 from zoo.backbones import traced_once
 from zoo.training import TokenCrossEntropy
 
 pytestmark = pytest.mark.backends
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
+# of `compile`, for programs in which layers are traced once; without XLA, JAX computes each operation at once
+IN_PROGRAMS = {"jit_compile": not ON_TENSORFLOW}
 ROWS, LENGTH = 6, 9
 EXPERTS = FeedForwardConfig(
     8,
@@ -43,19 +46,37 @@ KINDS = {
 
 @pytest.fixture
 def traces(monkeypatch):
-    """The blocks whose `call` runs, in order."""
+    """The blocks whose `call` runs for more than shapes, in order."""
     called, plain = [], TransformerBlock.call
 
     @functools.wraps(plain)
     def call(self, *arguments, **options):
-        called.append(self)
+        if not is_inferring_shapes():
+            called.append(self)
         return plain(self, *arguments, **options)
 
     monkeypatch.setattr(TransformerBlock, "call", call)
     return called
 
 
-def trained(kind, jit_compile, dtype="float32"):
+@pytest.fixture
+def each_layer(monkeypatch):
+    """A function that returns options of `compile` for steps in which each layer is called by itself.
+
+    TensorFlow runs one operation after the other; on JAX that takes longer than to compile programs, which trace each
+    layer.
+    """
+
+    def options():
+        if ON_TENSORFLOW:
+            return {"run_eagerly": True}
+        monkeypatch.setattr(traced_once, "_builds_program", lambda tensors: False)
+        return {"jit_compile": True}
+
+    return options
+
+
+def trained(kind, dtype="float32", **options):
     """Losses of two epochs, and all weights after them."""
     keras.utils.set_random_seed(3)
     before = keras.config.dtype_policy()
@@ -75,7 +96,7 @@ def trained(kind, jit_compile, dtype="float32"):
     inputs = {"token_ids": ids, "padding_mask": mask}
     if is_pair:
         inputs = {f"{side}_{name}": x for side in ("encoder", "decoder") for name, x in inputs.items()}
-    model.compile(keras.optimizers.SGD(0.05, global_clipnorm=1.0), TokenCrossEntropy(), jit_compile=jit_compile)
+    model.compile(keras.optimizers.SGD(0.05, global_clipnorm=1.0), TokenCrossEntropy(), **options)
     labels = np.roll(ids, -1, axis=1) % VOCABULARY
     history = model.fit(
         inputs, labels, sample_weight=mask.astype("float32"), batch_size=3, epochs=2, shuffle=False, verbose=0
@@ -83,31 +104,34 @@ def trained(kind, jit_compile, dtype="float32"):
     return history.history["loss"], [keras.ops.convert_to_numpy(weight) for weight in model.weights]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
+def assert_same(found, expected):
+    np.testing.assert_allclose(found[0], expected[0], rtol=2e-5)
+    for value, other in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(value, other, atol=2e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_losses_and_weights(traces, kind, jit_compile, monkeypatch):
-    if keras.backend.backend() == "jax" and not jit_compile:
-        pytest.skip("without it JAX computes each operation at once, and traces nothing")
-    losses, weights = trained(kind, jit_compile)
-    # of training; where shapes are looked for, each layer is called
-    in_programs = len(traces)
-    traces.clear()
-    monkeypatch.setattr(traced_once, "_builds_program", lambda tensors: False)
-    expected_losses, expected_weights = trained(kind, jit_compile)
-    saved = len(traces) - in_programs
-    layers = KINDS[kind][0]["num_layers"] * (2 if kind == "both sides" else 1)
-    if kind == "remat" and keras.backend.backend() == "tensorflow":
-        layers = KINDS[kind][1]  # each layer is traced
-    assert saved >= layers - KINDS[kind][1]
-    np.testing.assert_allclose(losses, expected_losses, rtol=2e-5)
-    for found, expected in zip(weights, expected_weights, strict=True):
-        np.testing.assert_allclose(found, expected, atol=2e-5, rtol=1e-4)
+def test_same_losses_and_weights(traces, kind, each_layer):
+    found = trained(kind, **IN_PROGRAMS)
+    options, structures = KINDS[kind]
+    if kind == "remat" and ON_TENSORFLOW:
+        structures = options["num_layers"]  # each layer is traced
+    assert len(traces) == structures
+    assert_same(found, trained(kind, **each_layer()))
 
 
-def test_half_precision():
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="XLA is an option there alone")
+def test_steps_of_xla_trace_each_layer(traces, each_layer):
+    """It takes what a function with gradients is given for constants, and would compile each step anew."""
+    found = trained("dropout", jit_compile=True)
+    assert len(traces) == KINDS["dropout"][0]["num_layers"]
+    assert_same(found, trained("dropout", **each_layer()))
+
+
+def test_half_precision(each_layer):
     """Weights are rounded within a layer, as they are without a function, and not before."""
-    losses, weights = trained("local", True, "mixed_bfloat16")
-    expected, _ = trained("local", True)
+    losses, weights = trained("local", "mixed_bfloat16", **IN_PROGRAMS)
+    expected, _ = trained("local", **each_layer())
     np.testing.assert_allclose(losses, expected, rtol=0.02)
     assert all(weight.dtype.name != "bfloat16" for weight in weights)
 
@@ -117,7 +141,7 @@ def test_dropout_differs_between_layers_and_steps():
     seeds = []
     backbone = made("decoder", **KINDS["dropout"][0])
     model = CausalLM(backbone)
-    model.compile(keras.optimizers.SGD(0.0), TokenCrossEntropy(), jit_compile=True)
+    model.compile(keras.optimizers.SGD(0.0), TokenCrossEntropy(), **IN_PROGRAMS)
     ids = token_ids(ROWS, LENGTH)
     inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids, "bool")}
     for _ in range(3):
@@ -141,7 +165,7 @@ def _quantize(model):
     model.quantize("int8")
 
 
-def trained_around(change):
+def trained_around(change, **options):
     """Losses and answers before and after a change of a model whose layers have been traced, and all weights."""
     keras.utils.set_random_seed(3)
     model = CausalLM(made("decoder", num_layers=4, dropout=0.1))
@@ -150,17 +174,16 @@ def trained_around(change):
     found = []
     for step in (lambda _: None, change):
         step(model)
-        model.compile(keras.optimizers.SGD(0.05), TokenCrossEntropy(), jit_compile=True)
+        model.compile(keras.optimizers.SGD(0.05), TokenCrossEntropy(), **options)
         found += [model.train_on_batch(inputs, ids) for _ in range(2)]
         found.append(model.predict_on_batch(inputs))
     return found + [keras.ops.convert_to_numpy(weight) for weight in model.weights]
 
 
 @pytest.mark.parametrize("change", [_enable_lora, _freeze, _quantize])
-def test_changes_after_the_first_trace(change, monkeypatch):
-    found = trained_around(change)
-    monkeypatch.setattr(traced_once, "_builds_program", lambda tensors: False)
-    expected = trained_around(change)
+def test_changes_after_the_first_trace(change, each_layer):
+    found = trained_around(change, **IN_PROGRAMS)
+    expected = trained_around(change, **each_layer())
     assert len(found) == len(expected)
     for value, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(value, other, atol=2e-5, rtol=1e-4)
@@ -199,7 +222,7 @@ def test_rates_of_dropout_that_are_changed():
     inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids, "bool")}
     losses = []
     for _ in range(2):
-        model.compile(keras.optimizers.SGD(0.0), TokenCrossEntropy(), jit_compile=True)
+        model.compile(keras.optimizers.SGD(0.0), TokenCrossEntropy(), **IN_PROGRAMS)
         losses.append((model.train_on_batch(inputs, ids), model.test_on_batch(inputs, ids)))
         for layer in sublayers(model):
             if isinstance(layer, Dropout):
