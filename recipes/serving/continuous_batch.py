@@ -17,6 +17,9 @@ from recipes.serving.row_arrays import padded
 from recipes.serving.row_states import State, StateFormat, rounded_positions
 from recipes.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, STOP, Writing, WritingRequest, Written
 
+# Settings of a request that are inputs of `advance` by the same name.
+_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "min_tokens")
+_INPUTS = {*_SETTINGS, "written", "bias_ids", "biases"}
 # Tokens at the end of a prompt that tell how the first generated ones are spelled, control tokens among them.
 CONTEXT = 32
 
@@ -73,6 +76,9 @@ class ContinuousBatch:
         model: The exported model, which has the endpoint `advance`.
         options: How many texts are written together.
 
+    Raises:
+        ValueError: If the export was made before `advance` took all settings of a row.
+
     Example:
 
     >>> with ContinuousBatch(model, BatchOptions(rows=8)) as batch:
@@ -87,6 +93,9 @@ class ContinuousBatch:
     def __init__(self, model: ExportedModel, options: BatchOptions | None = None) -> None:
         self._model, self._options = model, options or BatchOptions()
         self.properties = model.endpoints["advance"]["properties"]
+        missing = sorted(_INPUTS - {field["name"] for field in model.endpoints["advance"]["inputs"]})
+        if missing:
+            raise ValueError(f"The export's advance must take {', '.join(missing)}: export the model again.")
         self._format = StateFormat(self.properties["state"])
         self._prefixes = Prefixes(self._format, self._options.prefix_bytes)
         self._waiting: collections.deque[Writing] = collections.deque()
@@ -337,15 +346,21 @@ class ContinuousBatch:
             "limits": [self._limit(writing) for writing in self._rows],
             "seeds": [request.seed for request in requests],
             "streams": [request.stream for request in requests],
-            "temperature": [request.temperature for request in requests],
-            "top_k": [request.top_k for request in requests],
-            "top_p": [request.top_p for request in requests],
-            "min_p": [request.min_p for request in requests],
+            **{name: [getattr(request, name) for request in requests] for name in _SETTINGS},
         }
         free = self._batch_size - len(self._rows)
         columns = {name: values + [0] * free for name, values in columns.items()}
-        width = max(1, *map(len, ends))
-        columns["end_ids"] = [[*ids, *[-1] * (width - len(ids))] for ids in ends] + [[-1] * width] * free
+        # only penalties need to know what has been written
+        written = [
+            writing.tokens if writing.request.presence_penalty or writing.request.frequency_penalty else []
+            for writing in self._rows
+        ]
+        biased = [request.logit_bias for request in requests]
+        resting: list[list[int]] = [[]] * free
+        columns["end_ids"] = padded(ends + resting)
+        columns["written"] = padded(written + resting)
+        columns["bias_ids"] = padded([list(biases) for biases in biased] + resting)
+        columns["biases"] = padded([list(biases.values()) for biases in biased] + resting, fill=0, dtype="float32")
         columns["steps"] = self._options.steps
         return self._model.tensors("advance", columns)
 

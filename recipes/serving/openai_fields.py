@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
 
 from recipes.serving.request_fields import Fields, TextList, as_list, few
+from recipes.serving.whole_texts import ADJUSTMENTS
 
 # Fields of this interface that models here do not have.
 _IDLE: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
-    "presence_penalty": (0,),
-    "logit_bias": ({},),
     "logprobs": (False, 0),
     "top_logprobs": (0,),
     "suffix": ("",),
@@ -63,6 +62,13 @@ def _content(value: Any) -> Any:
     return "".join(TextPart.model_validate(part).text for part in value)
 
 
+def _biases(value: Any) -> Any:
+    """The bias of each token; names of fields in JSON are texts."""
+    if not isinstance(value, dict) or not all(re.fullmatch("0|[1-9][0-9]{0,9}", key) for key in value):
+        raise ValueError('must be an object of token ids and numbers, such as {"50": -1.5}')
+    return {int(key): bias for key, bias in value.items()}
+
+
 class TextPart(Fields):
     """A part of the content of a message."""
 
@@ -88,6 +94,7 @@ class Message(Fields):
 
 
 NewTokens = Annotated[int, AfterValidator(_new_tokens)]
+Bias = Annotated[float, Field(ge=-100, le=100)]
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -103,12 +110,24 @@ class WritingBody(Fields):
     top_k: int | None = Field(None, ge=0, le=2**31 - 1)
     top_p: float | None = Field(None, ge=1e-6, le=1)
     min_p: float | None = Field(None, ge=0, le=1)
+    presence_penalty: float = Field(0, ge=-2, le=2)
+    frequency_penalty: float = Field(0, ge=-2, le=2)
+    logit_bias: Annotated[dict[int, Bias], Field(max_length=1024), BeforeValidator(_biases)] = {}
+    min_tokens: int = Field(0, ge=0, le=2**31 - 1)
+    ignore_eos: bool = False
     seed: int | None = Field(None, ge=0, le=2**32 - 1)
     n: int = Field(1, ge=1, le=16)
     best_of: int | None = None
     stop: Annotated[list[Stop], Field(max_length=16), BeforeValidator(as_list)] = []
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
+
+    @pydantic.model_validator(mode="after")
+    def _can_be_long_enough(self) -> Self:
+        most = self.max_completion_tokens or self.max_tokens
+        if most is not None and self.min_tokens > most:
+            raise ValueError(f"min_tokens must be at most the most tokens of a text, {most}")
+        return self
 
     @pydantic.model_validator(mode="after")
     def _returns_all(self) -> Self:
@@ -120,7 +139,10 @@ class WritingBody(Fields):
         """Returns the fields of a request to a worker, but for the prompt."""
         most = self.max_completion_tokens or self.max_tokens
         settings = self.model_dump(include={"temperature", "top_k", "top_p", "min_p", "seed", "stop"})
-        return {"max_new_tokens": most, **settings}
+        changes = self.model_dump(include=set(ADJUSTMENTS), exclude_defaults=True)
+        if "logit_bias" in changes:
+            changes["logit_bias"] = list(changes["logit_bias"].items())
+        return {"max_new_tokens": most, **settings, **changes}
 
 
 class CompletionBody(WritingBody):

@@ -235,6 +235,7 @@ def _require_writer(worker: WorkerClient, name: str, asked: list[dict[str, Any]]
         raise Problem(422, f"The model {name!r} does not write texts.")
     if has_tokens(worker.about):
         require_known(worker, [token for each in asked for token in each.get("token_ids", ())])
+        require_known(worker, [token for token, _ in asked[0].get("logit_bias", ())])
 
 
 def _require_complete(piece: dict[str, Any]) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 # Endpoints for the server alone: what they are fed says how much memory and time they take.
 OF_THE_WRITER = ("begin", "advance")
+# Fields of requests that change the probabilities of tokens; those that change nothing are not sent to a worker.
+ADJUSTMENTS = ("presence_penalty", "frequency_penalty", "logit_bias", "min_tokens", "ignore_eos")
 
 
 class UnknownSettingError(ValueError):
@@ -40,8 +42,9 @@ def call_of(endpoints: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[s
         raise UnknownSettingError("n must be 1 with this model.")
     if "token_ids" in request:
         raise UnknownSettingError("This model takes prompts as texts alone.")
-    if request.get("min_p") is not None:
-        raise UnknownSettingError("min_p is not taken by this model.")
+    for key in ("min_p", *ADJUSTMENTS):
+        if request.get(key) is not None:
+            raise UnknownSettingError(f"{key} is not taken by this model.")
     # what is not asked for is as the export has it, which a default of the field says
     inputs = {field["name"]: field["default"] for field in endpoint["inputs"] if field.get("default") is not None}
     inputs["stop"] = list(request.get("stop") or ())

@@ -29,7 +29,7 @@ from recipes.serving.dynamic_batch import DynamicBatch, LateError
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
-from recipes.serving.whole_texts import OF_THE_WRITER, UnknownSettingError, call_of, text_of
+from recipes.serving.whole_texts import ADJUSTMENTS, OF_THE_WRITER, UnknownSettingError, call_of, text_of
 from recipes.serving.writing import STOP, WritingRequest, Written
 
 # Kinds of errors, as the server tells them from each other.
@@ -220,9 +220,10 @@ class Worker:
             prompt = writer.chat_tokens(request["messages"]) if is_chat else writer.tokens([request["text"]])[0]
         if not 0 < len(prompt) < writer.max_length:
             raise RefusedError(f"The prompt must have from 1 to {writer.max_length - 1} tokens, it has {len(prompt)}.")
-        names = ("temperature", "top_k", "top_p", "min_p", "seed", "stream", "stop", "streams_text")
+        names = ("temperature", "top_k", "top_p", "min_p", *ADJUSTMENTS, "seed", "stream", "stop", "streams_text")
         settings = {**writer.settings, **{name: request[name] for name in names if request.get(name) is not None}}
         settings.setdefault("seed", secrets.randbits(32))
+        settings["logit_bias"] = dict(request.get("logit_bias") or ())
         most = request.get("max_new_tokens") or writer.properties["max_new_tokens"]
 
         def tell(written: Written) -> None:

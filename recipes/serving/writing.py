@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -29,6 +29,11 @@ class WritingRequest:
         top_k: 0 keeps all tokens.
         top_p: 1 keeps all tokens.
         min_p: 0 keeps all tokens.
+        presence_penalty: Subtracted from the logits of tokens that the text has.
+        frequency_penalty: Subtracted for each time that the text has the token.
+        logit_bias: What is added to the logits of tokens.
+        min_tokens: Tokens before one that ends the text.
+        ignore_eos: Whether tokens that end texts are written like others.
         seed: From 0 to 2**32 - 1.
         stream: Stream of random numbers, see `zoo.generation.request.streams_of`.
         stop: Stop strings, in addition to those of the model.
@@ -43,6 +48,11 @@ class WritingRequest:
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)
+    min_tokens: int = 0
+    ignore_eos: bool = False
     seed: int = 0
     stream: int = 0
     stop: Sequence[str] = ()
@@ -82,7 +92,7 @@ class Writing:
         self.request = request
         self.tokens: list[int] = []
         self._log_probabilities: list[float] = []
-        self.end_ids = ends["end_ids"]
+        self.end_ids = [] if request.ignore_eos else ends["end_ids"]
         self.stops = [*ends["stop"], *request.stop]
         self._edges = zoo.generation.chat.AnswerEdges(tuple(ends["begins"]), ends["ends"], ends["anew"])
         self._writer = zoo.generation.texts.PieceWriter(self.stops, self._edges)

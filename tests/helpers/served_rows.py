@@ -45,6 +45,12 @@ def write_in_rows(model, directory, prompts, continuation, about, seed, chunk=3)
         "top_k": one * np.int32(settings["top_k"]),
         "top_p": one * np.float32(settings["top_p"]),
         "min_p": one * np.float32(settings["min_p"]),
+        "presence_penalty": np.zeros(rows, "float32"),
+        "frequency_penalty": np.zeros(rows, "float32"),
+        "bias_ids": np.full((rows, 1), -1, "int32"),
+        "biases": np.zeros((rows, 1), "float32"),
+        "min_tokens": np.zeros(rows, "int32"),
+        "written": np.full((rows, 1), -1, "int32"),
         "steps": np.int32(chunk),
     }
     most = np.minimum(properties["max_length"] - lengths, properties["max_new_tokens"]).astype("int32")

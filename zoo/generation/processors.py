@@ -183,20 +183,22 @@ def members(ids: tuple[int, ...], vocabulary_size: int, name: str) -> np.ndarray
     return result
 
 
-def occurrences(token_ids: Any, where: Any, vocabulary_size: int) -> Any:
-    """Returns how often each token occurs, float32 `(rows, vocabulary)`.
+def occurrences(token_ids: Any, where: Any, vocabulary_size: int, weights: Any = 1.0) -> Any:
+    """Returns how often each token occurs, or the sum of its weights, float32 `(rows, vocabulary)`.
 
     Args:
         token_ids: `(rows, length)`.
         where: Bools of the same shape: which of them count.
         vocabulary_size: Number of tokens.
+        weights: What each of them counts, float32 of the same shape.
     """
     rows = ops.shape(token_ids)[0]
     # padding on the left is -1, and what follows the end may be any number
     where = ops.logical_and(where, ops.logical_and(token_ids >= 0, token_ids < vocabulary_size))
     numbers = ops.broadcast_to(ops.expand_dims(ops.arange(rows, dtype="int32"), 1), ops.shape(token_ids))
     indices = ops.reshape(ops.stack([numbers, ops.where(where, token_ids, 0)], axis=-1), (-1, 2))
-    return ops.scatter(indices, ops.reshape(ops.cast(where, "float32"), (-1,)), (rows, vocabulary_size))
+    counts = ops.cast(where, "float32") * weights
+    return ops.scatter(indices, ops.reshape(counts, (-1,)), (rows, vocabulary_size))
 
 
 def ends_with(texts: Any, count: Any, sequence: tuple[int, ...]) -> Any:

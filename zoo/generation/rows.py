@@ -8,6 +8,7 @@ from keras import ops
 
 from zoo.generation.loop import TokenByToken
 from zoo.generation.request import GenerationOptions
+from zoo.generation.row_adjustments import RowAdjustments
 from zoo.generation.samplers import SampleByRow
 
 
@@ -117,6 +118,12 @@ class RowDecoder:
         top_k: Any,
         top_p: Any,
         min_p: Any,
+        written: Any,
+        presence_penalty: Any,
+        frequency_penalty: Any,
+        bias_ids: Any,
+        biases: Any,
+        min_tokens: Any,
         steps: Any,
     ) -> dict[str, Any]:
         """Writes up to `steps` more tokens in each row, fewer where a row ends.
@@ -132,6 +139,7 @@ class RowDecoder:
             seeds: Seed of each row, int64 `(rows,)`, from 0 to 2**32 - 1.
             streams: Stream of random numbers of each row, int32 `(rows,)`; `generate` gives text r the stream r.
             temperature, top_k, top_p, min_p: See `SampleByRow`, all `(rows,)`.
+            written, presence_penalty, frequency_penalty, bias_ids, biases, min_tokens: See `RowAdjustments`.
             steps: Most tokens, int32 scalar.
 
         Returns:
@@ -141,7 +149,10 @@ class RowDecoder:
         """
         settings = (ops.expand_dims(values, 1) for values in (temperature, top_k, top_p, min_p))
         options = GenerationOptions(steps, SampleByRow(*settings), end_ids=end_ids, jit_compile=False)
-        loop = TokenByToken(self.backbone.decode_step, options)
+        adjust = RowAdjustments(
+            written, places, presence_penalty, frequency_penalty, bias_ids, biases, min_tokens, end_ids
+        )
+        loop = _Adjusted(self.backbone.decode_step, options, adjust)
         inputs = loop.inputs(
             state=self.packed(state),
             constants={},
@@ -170,6 +181,18 @@ class RowDecoder:
             state: A tensor for each of `tensors`.
         """
         return keras.tree.pack_sequence_as(self._tree, list(state))
+
+
+class _Adjusted(TokenByToken):
+    """Chooses tokens after adjustments of each row."""
+
+    def __init__(self, step: Any, settings: Any, adjust: RowAdjustments) -> None:
+        super().__init__(step, settings)
+        self._adjust = adjust
+
+    def choose(self, logits: Any, fixed: dict[str, Any], moving: dict[str, Any]) -> Any:
+        logits = self._adjust(logits, ops.transpose(moving["output"]), moving["position"])
+        return super().choose(logits, fixed, moving)
 
 
 class _Make(keras.Operation):

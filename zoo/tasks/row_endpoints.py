@@ -29,6 +29,12 @@ _ADVANCED = (
     Field("top_k", _ROWS, "int32", "0 keeps all tokens"),
     Field("top_p", _ROWS, "float32", "1 keeps all tokens"),
     Field("min_p", _ROWS, "float32", "0 keeps all tokens"),
+    Field("written", ("rows", "written"), "int32", "tokens that rows with a penalty have written, filled up with -1"),
+    Field("presence_penalty", _ROWS, "float32", "0 changes nothing"),
+    Field("frequency_penalty", _ROWS, "float32", "0 changes nothing"),
+    Field("bias_ids", ("rows", "biases"), "int32", "tokens with a bias, filled up with -1"),
+    Field("biases", ("rows", "biases"), "float32", "what is added to their logits"),
+    Field("min_tokens", _ROWS, "int32", "tokens before one that ends the row"),
     Field("steps", (), "int32", "most tokens that are written now"),
 )
 _WRITTEN = (

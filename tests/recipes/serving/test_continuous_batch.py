@@ -74,6 +74,41 @@ def test_texts_are_those_of_generate(chat_model, exported, prompts, options):
     assert len(set(texts)) > 12
 
 
+ADJUSTMENTS = [
+    ({"presence_penalty": 1.5}, [{"name": "presence_penalty", "penalty": 1.5}]),
+    ({"frequency_penalty": 0.9}, [{"name": "frequency_penalty", "penalty": 0.9}]),
+    ({"logit_bias": {40: 3.0, 41: -100.0}}, [{"name": "logit_bias", "biases": {40: 3.0, 41: -100.0}}]),
+    ({"min_tokens": 25}, [{"name": "minimum_length", "length": 25}]),
+    ({}, []),
+]
+
+
+def test_adjustments_are_those_of_processors(chat_model, exported, prompts):
+    listeners, expected, plain = [], [], []
+    with ContinuousBatch(exported, BatchOptions(rows=5, steps=3)) as batch:
+        for number, ids in enumerate(batch.tokens(prompts[:10])):
+            row, python = settings_of(number)
+            own, processors = ADJUSTMENTS[number % len(ADJUSTMENTS)]
+            listeners.append(Listener())
+            batch.write(WritingRequest(ids, 30, **row, **own), listeners[-1])
+            python |= {"max_new_tokens": 30, "strip_prompt": True, "jit_compile": False}
+            expected.append(chat_model.generate(prompts[number], processors=processors, **python))
+            plain.append(chat_model.generate(prompts[number], **python))
+        endless = Listener()
+        batch.write(WritingRequest(ids, 30, ignore_eos=True), endless)
+        assert [listener.text for listener in listeners] == expected
+        assert endless.text is not None and (endless.last.reason, endless.last.tokens) == ("length", 30)
+    assert sum(text != other for text, other in zip(expected, plain, strict=True)) > 4
+
+
+def test_exports_of_other_versions(exported, monkeypatch):
+    advance = exported.endpoints["advance"]
+    inputs = [field for field in advance["inputs"] if field["name"] != "bias_ids"]
+    monkeypatch.setitem(exported.endpoints, "advance", {**advance, "inputs": inputs})
+    with pytest.raises(ValueError, match="advance must take bias_ids: export the model again"):
+        ContinuousBatch(exported)
+
+
 def test_servers_have_its_operations(chat_export):
     described = json.loads((chat_export / "signature.json").read_text(encoding="utf-8"))
     assert described["unknown_operations"] == []

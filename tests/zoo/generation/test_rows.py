@@ -16,7 +16,16 @@ from zoo import (
     RecurrentConfig,
     TransformerConfig,
 )
-from zoo.generation import Engine, GenerationOptions, Greedy, Sample
+from zoo.generation import (
+    Engine,
+    FrequencyPenalty,
+    GenerationOptions,
+    Greedy,
+    LogitBias,
+    MinimumLength,
+    PresencePenalty,
+    Sample,
+)
 from zoo.generation.rows import RowDecoder
 from zoo.generation.samplers import SampleByRow
 
@@ -60,6 +69,8 @@ class Text:
     seed: int
     limit: int
     sampler: object
+    # presence and frequency penalty, biases, and least number of tokens
+    adjustments: tuple = (0.0, 0.0, {}, 0)
     written: list = dataclasses.field(default_factory=list)
     score: float = 0.0
 
@@ -106,6 +117,11 @@ def run(backbone, texts, generator):
         def column(of, dtype, rest=0):
             return ops.convert_to_tensor([rest if text is None else of(text) for text in places], dtype=dtype)
 
+        def matrix(of, dtype):
+            rows = [[] if text is None else of(text) for text in places]
+            width = max(1, *map(len, rows))
+            return ops.convert_to_tensor([row + [-1] * (width - len(row)) for row in rows], dtype=dtype)
+
         last = column(lambda text: (text.prompt + text.written)[-1], "int32")
         index = column(lambda text: len(text.prompt) + len(text.written) - 1, "int32")
         settings = [
@@ -122,6 +138,12 @@ def run(backbone, texts, generator):
             column(lambda text: text.seed, "int64"),
             column(lambda text: 0, "int32"),
             *settings,
+            matrix(lambda text: text.written if any(text.adjustments[:2]) else [], "int32"),
+            column(lambda text: text.adjustments[0], "float32"),
+            column(lambda text: text.adjustments[1], "float32"),
+            matrix(lambda text: list(text.adjustments[2]), "int32"),
+            matrix(lambda text: list(text.adjustments[2].values()), "float32"),
+            column(lambda text: text.adjustments[3], "int32"),
             ops.convert_to_tensor(int(generator.integers(1, 6)), dtype="int32"),
         )
         state = result["state"]
@@ -156,6 +178,43 @@ def test_rows_that_come_and_go_write_what_each_writes_alone(kind):
         np.testing.assert_allclose(text.score, alone["log_probabilities"][0], rtol=1e-4, atol=1e-4)
         ended += text.written[-1] in ENDS
     assert 0 < ended < len(texts)  # both kinds of ends have been seen
+
+
+def test_adjustments_of_rows_are_those_of_processors():
+    backbone, generator = make_backbone("window"), np.random.default_rng(11)
+    texts = texts_of(generator, 10)
+    kinds = [
+        (1.5, 0.0, {}, 0),
+        (0.0, 0.8, {}, 12),
+        (-0.7, 0.3, {3: 2.5, 9: -4.0, 7: 1.0}, 0),
+        (0.0, 0.0, {5: 100.0, 1: -100.0}, 4),
+        (0.0, 0.0, {}, 0),
+        (0.0, 0.0, {}, 20),
+    ]
+    for number, text in enumerate(texts):
+        text.limit, text.adjustments = 24, kinds[number % len(kinds)]
+    run(backbone, texts, generator)
+    changed = 0
+    for text in texts:
+        presence, frequency, biases, least = text.adjustments
+        processors = (
+            *[PresencePenalty(presence)] * (presence != 0),
+            *[FrequencyPenalty(frequency)] * (frequency != 0),
+            *[LogitBias(biases)] * bool(biases),
+            *[MinimumLength(least)] * bool(least),
+        )
+
+        def alone(processors, text=text):
+            options = GenerationOptions(
+                text.limit, sampler=text.sampler, processors=processors, end_ids=ENDS, jit_compile=False
+            )
+            result = Engine(backbone).begin([text.prompt], options, seed=text.seed).advance().result()
+            return result["token_ids"][0, : result["lengths"][0]].tolist()
+
+        assert text.written == alone(processors)
+        assert len(text.written) >= least
+        changed += bool(processors) and text.written != alone(())
+    assert changed > 5
 
 
 def test_state_has_names_and_sizes():
