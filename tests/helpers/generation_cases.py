@@ -16,10 +16,12 @@ from zoo.generation import (
     BannedTokens,
     Beam,
     Contrastive,
+    FrequencyPenalty,
     GenerationOptions,
     LogitBias,
     MinimumLength,
     NoRepeatNGram,
+    PresencePenalty,
     RepetitionPenalty,
     Sample,
 )
@@ -29,7 +31,7 @@ OPTIONS = {
     "window": [None, 3],
     "heads": [4, 2],
     "sampler": ["greedy", "best of one", "beam", "contrastive"],
-    "processor": ["none", "repetition", "ngram", "minimum", "bias", "banned"],
+    "processor": ["none", "repetition", "frequency", "presence", "ngram", "minimum", "bias", "banned", "several"],
     "ends": ["none", "id", "ids", "sequence"],
     "draft": ["none", "model", "prompt_lookup"],
     "lookahead": [1, 3],
@@ -47,6 +49,7 @@ PROMPTS = {
 }
 BIAS, BANNED = {12: 2.0, 20: -3.0, 3: 1.0}, ((13,), (8, 9))
 PENALTY, BEAMS, LENGTH_PENALTY, ALPHA, CANDIDATES = 1.6, 3, 0.8, 0.4, 3
+FREQUENCY, PRESENCE = 0.9, 1.4
 
 
 def is_valid(case):
@@ -80,10 +83,19 @@ def processors_of(case):
     return {
         "none": [],
         "repetition": [RepetitionPenalty(PENALTY)],
+        "frequency": [FrequencyPenalty(FREQUENCY)],
+        "presence": [PresencePenalty(PRESENCE)],
         "ngram": [NoRepeatNGram(2)],
         "minimum": [MinimumLength(3)],
         "bias": [LogitBias(BIAS)],
         "banned": [BannedTokens(BANNED)],
+        "several": [
+            RepetitionPenalty(PENALTY),
+            FrequencyPenalty(FREQUENCY),
+            PresencePenalty(PRESENCE),
+            LogitBias(BIAS),
+            MinimumLength(3),
+        ],
     }[case["processor"]]
 
 
@@ -189,16 +201,22 @@ def ended(case, text):
 def processed(case, x, prompt, text):
     """What the processor of a case makes of logits, or of log-probabilities: -inf forbids a token."""
     x, tokens = x.copy(), [*prompt, *text]
-    if case["processor"] == "repetition":
+    if case["processor"] in ("repetition", "several"):
         for token in set(tokens):
             x[token] = x[token] / PENALTY if x[token] > 0 else x[token] * PENALTY
-    elif case["processor"] == "bias":
+    if case["processor"] in ("frequency", "several"):  # of what is generated, not of the prompt
+        for token in text:
+            x[token] -= FREQUENCY
+    if case["processor"] in ("presence", "several"):
+        for token in set(text):
+            x[token] -= PRESENCE
+    if case["processor"] in ("bias", "several"):
         for token, bias in BIAS.items():
             x[token] += bias
     for token in range(VOCABULARY):
         if case["processor"] == "ngram":
             forbidden = (tokens[-1], token) in zip(tokens, tokens[1:], strict=False)
-        elif case["processor"] == "minimum":
+        elif case["processor"] in ("minimum", "several"):
             end = ended(case, [*text, token])
             forbidden = end > 0 and len(text) + 1 - end < 3
         else:
