@@ -264,6 +264,24 @@ def test_requests_that_are_refused(client, change, status, reason):
     assert reason in error["message"] and "hello" not in answer.text
 
 
+def test_biases_penalties_and_least_lengths(client):
+    def text(**fields):
+        answer = client.post("/v1/completions", json={**ASKED, "max_tokens": 6, "temperature": 0, **fields}).json()
+        return answer["choices"][0]["text"], answer["usage"]["completion_tokens"]
+
+    def spelled(*tokens):
+        return client.post("/detokenize", json={"model": "chat", "tokens": tokens}).json()["prompt"]
+
+    first, second = 70, 75
+    # of two tokens that nothing else comes near, the one that has been written more often is less probable
+    assert text(logit_bias={str(first): 100, str(second): 99.5}, ignore_eos=True) == (spelled(*[first] * 6), 6)
+    written, count = text(logit_bias={str(first): 100, str(second): 100}, frequency_penalty=2, ignore_eos=True)
+    assert sorted(written) == sorted(spelled(*[first, second] * 3)) and count == 6
+    end = {"0": 100}
+    assert text(logit_bias=end)[1] == 1 and text(logit_bias=end, min_tokens=4)[1] == 5
+    assert text(logit_bias=end, ignore_eos=True)[1] == 6
+
+
 def test_fields_that_ask_for_nothing_are_taken(client):
     idle = {"frequency_penalty": 0.0, "presence_penalty": 0, "user": "me", "best_of": 1, "logprobs": None}
     assert client.post("/v1/completions", json={**ASKED, **idle}).status_code == 200
