@@ -96,6 +96,13 @@ def is_traced_for_xla() -> bool:
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
+def is_recorded() -> bool:
+    """Returns whether a `tf.GradientTape` records what TensorFlow computes now."""
+    from tensorflow.python.eager import record
+
+    return record.could_possibly_record()
+
+
 def is_eager() -> bool:
     """Returns whether numbers are computed at once, as far as the backend can tell, and not a function compiled."""
     if keras.backend.backend() != "tensorflow":

@@ -109,8 +109,7 @@ def update_places(inputs: Any, places: Any, updates: Any) -> Any:
 
     TensorFlow without XLA copies all of `inputs` for that, which for the cache of a layer takes longer than its
     attention. Portable graphs add to the bits of a place what makes them those of the update: the operation that adds
-    writes in place if nothing else reads `inputs`, and integers are added without rounding. The bits are taken as
-    int64, the integers for which the operation has a kernel on GPUs, too.
+    writes in place if nothing else reads `inputs`, and integers are added without rounding.
 
     Args:
         inputs: The tensor `(..., width)`, of rank r.
@@ -123,19 +122,10 @@ def update_places(inputs: Any, places: Any, updates: Any) -> Any:
         return keras.ops.scatter_update(inputs, places, updates)
     import tensorflow as tf
 
-    parts = tf.int64.size // inputs.dtype.size  # values in an integer
-    width = inputs.shape[-1]
-    if width is None or width % parts:
-        return keras.ops.scatter_update(inputs, places, updates)
-
-    def as_bits(values: Any) -> Any:
-        if parts > 1:
-            values = tf.reshape(values, tf.concat([tf.shape(values)[:-1], (width // parts, parts)], 0))
-        return tf.bitcast(values, tf.int64)
-
-    change = as_bits(updates) - as_bits(tf.gather_nd(inputs, places))
-    written = tf.raw_ops.ScatterNdNonAliasingAdd(input=as_bits(inputs), indices=places, updates=change)
-    written = tf.reshape(tf.bitcast(written, inputs.dtype), tf.shape(inputs))
+    bits = {1: tf.uint8, 2: tf.uint16, 4: tf.uint32, 8: tf.uint64}[inputs.dtype.size]
+    change = tf.bitcast(updates, bits) - tf.bitcast(tf.gather_nd(inputs, places), bits)
+    written = tf.raw_ops.ScatterNdNonAliasingAdd(input=tf.bitcast(inputs, bits), indices=places, updates=change)
+    written = tf.bitcast(written, inputs.dtype)
     written.set_shape(inputs.shape)
     return written
 

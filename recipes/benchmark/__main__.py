@@ -24,6 +24,7 @@ BENCHMARKS = {
     "corpora": "prepared corpora: formats, batches beside those of Grain, preparing beside other tools, memory",
     "distribution": "training on several devices compared with one: weights after 20 updates, tokens per second",
     "serving": "a server of exported models under load: latency, throughput, wrong answers, memory",
+    "waiting": "a request for a few tokens beside requests for long texts, in the batch of a server",
     "inspection_page": "the page of an inspection: size, and time until a browser has drawn another layer or head",
     "layers": "growth of layers with the length, and attention compared with that of Keras and KerasHub",
 }

@@ -13,15 +13,21 @@ import numpy as np
 
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.prefixes import Prefixes
-from recipes.serving.row_arrays import padded
+from recipes.serving.row_arrays import ROW_INPUTS, padded, row_inputs
 from recipes.serving.row_states import State, StateFormat, rounded_positions
 from recipes.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, STOP, Writing, WritingRequest, Written
 
-# Settings of a request that are inputs of `advance` by the same name.
-_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "min_tokens")
-_INPUTS = {*_SETTINGS, "written", "bias_ids", "biases"}
+# A text that is put aside for another has at least so many times as many tokens left.
+_SHORTER = 4
+# A text that waits a second is like one that is so many tokens shorter: it is chosen earlier, and is not put aside any
+# more when it has been for long.
+_TOKENS_OF_A_SECOND = 50
 # Tokens at the end of a prompt that tell how the first generated ones are spelled, control tokens among them.
 CONTEXT = 32
+
+
+class OldExportError(ValueError):
+    """An export lacks inputs that this version of the server gives. The message holds no path."""
 
 
 class QueueFullError(RuntimeError):
@@ -58,26 +64,38 @@ class BatchOptions:
 
 @dataclasses.dataclass(eq=False)
 class _Filling:
-    """A text whose prompt is being fed: all but its last token."""
+    """A text whose tokens are being fed, all but the last one.
+
+    Args:
+        writing: The text.
+        tokens: What is to be fed.
+        state: The state.
+        fed: Number of tokens that the state has been fed.
+        victim: The text that gives its row to this one, if it is still being written then.
+    """
 
     writing: Writing
+    tokens: Sequence[int]
     state: State
     fed: int
+    victim: Writing | None
 
 
 class ContinuousBatch:
     """Writes texts with an exported decoder, many at a time, in a thread of its own.
 
     Between two turns of some tokens for all, texts that have ended leave, and others take their places: their prompts
-    are fed in pieces, behind what an earlier prompt has in common with them. Each text is the one that `generate`
-    writes for its prompt, settings and seed, whatever else is in the batch.
+    are fed in pieces, behind what an earlier prompt has in common with them. Of texts that wait, those with the fewest
+    tokens left come first, and sooner the longer they wait. A long text gives its row to a much shorter one and goes on
+    later, from its state as long as there is room for it. Each text is the one that `generate` writes for its prompt,
+    settings and seed, whatever else is in the batch.
 
     Args:
         model: The exported model, which has the endpoint `advance`.
         options: How many texts are written together.
 
     Raises:
-        ValueError: If the export was made before `advance` took all settings of a row.
+        OldExportError: If the export was made before `advance` took all settings of a row.
 
     Example:
 
@@ -87,18 +105,19 @@ class ContinuousBatch:
     Reference:
         Yu et al. 2022, "Orca: a distributed serving system for Transformer-based generative models", section 4.1;
         Agrawal et al. 2024, "Taming throughput-latency tradeoff in LLM inference with Sarathi-Serve", section 4.1
-        (prompts in pieces).
+        (prompts in pieces); Schrage 1968, "A proof of the optimality of the shortest remaining processing time
+        discipline".
     """
 
     def __init__(self, model: ExportedModel, options: BatchOptions | None = None) -> None:
         self._model, self._options = model, options or BatchOptions()
         self.properties = model.endpoints["advance"]["properties"]
-        missing = sorted(_INPUTS - {field["name"] for field in model.endpoints["advance"]["inputs"]})
+        missing = sorted(ROW_INPUTS - {field["name"] for field in model.endpoints["advance"]["inputs"]})
         if missing:
-            raise ValueError(f"The export's advance must take {', '.join(missing)}: export the model again.")
+            raise OldExportError(f"its endpoint advance must take {', '.join(missing)}: export the model again.")
         self._format = StateFormat(self.properties["state"])
         self._prefixes = Prefixes(self._format, self._options.prefix_bytes)
-        self._waiting: collections.deque[Writing] = collections.deque()
+        self._waiting: list[Writing] = []
         self._filling: collections.deque[_Filling] = collections.deque()
         self._rows: list[Writing] = []
         self._state: State = self._format.empty(1, rounded_positions(1, self.max_length))
@@ -209,9 +228,15 @@ class ContinuousBatch:
         self._admit()
         began = self._feed()
         if began:
+            victims = [filling.victim for filling in began if filling.victim in self._rows]
+            self._keep_states(victims)
             # they stay among those that are being fed until they have a row: what fails in between ends them too
-            self._arrange(began)
+            self._arrange(began, victims)
             self._filling = collections.deque(filling for filling in self._filling if filling not in began)
+            with self._changed:
+                for victim in victims:
+                    victim.waits_since = time.monotonic()
+                    self._waiting.append(victim)
         if self._rows:
             self._advance()
 
@@ -230,7 +255,7 @@ class ContinuousBatch:
 
         with self._changed:
             every = [*self._waiting, *(filling.writing for filling in self._filling), *self._rows]
-            self._waiting = collections.deque(filter(is_wanted, self._waiting))
+            self._waiting = list(filter(is_wanted, self._waiting))
         self._filling = collections.deque(filling for filling in self._filling if is_wanted(filling.writing))
         gone = [writing for writing in self._rows if not is_wanted(writing)]
         if gone:
@@ -240,40 +265,84 @@ class ContinuousBatch:
                 writing.end(unwanted[id(writing)])
 
     def _admit(self) -> None:
-        """Begins with the prompts of texts for which there is room."""
-        while len(self._rows) + len(self._filling) < self._options.rows:
+        """Begins with the texts for which there is room, or which are worth to put others aside."""
+        while True:
+            now = time.monotonic()
             with self._changed:
-                if not self._waiting or not self._has_room(self._waiting[0]):
+                chosen, victim = self._chosen(now)
+                if chosen is None:
                     return
-                filling = _Filling(self._waiting.popleft(), {}, 0)
+                self._waiting.remove(chosen)
+                if chosen.tokens:
+                    chosen.seconds_aside += now - chosen.waits_since
+                filling = _Filling(chosen, [*chosen.request.prompt, *chosen.tokens][:-1], {}, 0, victim)
                 self._filling.append(filling)
-            prompt = filling.writing.request.prompt[:-1]
-            shared, state = self._prefixes.find(prompt)
-            positions = rounded_positions(len(prompt) + 1, self.max_length)
+            shared, state = self._prefixes.find(filling.tokens)
+            positions = rounded_positions(len(filling.tokens) + 1, self.max_length)
             parts = [] if state is None else [(state, [0])]
             filling.state, filling.fed = self._format.arrange(parts, 1, positions), shared
             self.tokens_shared += shared
 
-    def _has_room(self, writing: Writing) -> bool:
-        others = [*self._rows, *(filling.writing for filling in self._filling)]
+    def _chosen(self, now: float) -> tuple[Writing | None, Writing | None]:
+        """The text that is begun next, and the one that gives it its row; None if there is none."""
+        ordered = sorted(
+            self._waiting, key=lambda each: self._left(each) - _TOKENS_OF_A_SECOND * (now - each.waits_since)
+        )
+        if ordered and self._has_room(ordered[0], None):
+            return ordered[0], None
+        for writing in ordered:
+            victim = self._victim(writing)
+            if victim is not None and self._has_room(writing, victim):
+                return writing, victim
+        return None, None
+
+    def _left(self, writing: Writing) -> float:
+        """Most tokens that a text still has to write; fewer if it has been put aside for long."""
+        return self._limit(writing) - len(writing.tokens) - _TOKENS_OF_A_SECOND * writing.seconds_aside
+
+    def _victim(self, writing: Writing) -> Writing | None:
+        """The text that is to give its row to another one: the longest, if it is much longer."""
+        taken = self._victims()
+        others = [each for each in self._rows if each not in taken]
+        longest = max(others, key=self._left, default=None)
+        # what is shorter than a turn takes as long as one
+        least = _SHORTER * max(self._limit(writing) - len(writing.tokens), self._options.steps)
+        return longest if longest is not None and self._left(longest) >= least else None
+
+    def _victims(self) -> list[Writing]:
+        """The texts that are being written until another one takes their rows."""
+        return [filling.victim for filling in self._filling if filling.victim in self._rows]
+
+    def _has_room(self, writing: Writing, victim: Writing | None) -> bool:
+        """Whether there is a row, and memory, for another text when those that give way have left."""
+        leaving = [*self._victims(), victim]
+        others = [*(each for each in self._rows if each not in leaving), *(each.writing for each in self._filling)]
         if not others:
             return True
-        longest = max(self._needs(each, each.request.max_new_tokens) for each in (writing, *others))
+        longest = max(self._needs(each, self._limit(each)) for each in (writing, *others))
         rows = _rounded_rows(len(others) + 1)
-        return rows * rounded_positions(longest, self.max_length) * self._format.bytes_per_position <= (
-            self._options.state_bytes
-        )
+        size = rows * rounded_positions(longest, self.max_length) * self._format.bytes_per_position
+        return len(others) < self._options.rows and size <= self._options.state_bytes
+
+    def _keep_states(self, writings: Sequence[Writing]) -> None:
+        """Keeps the states of texts that are put aside, as of prompts that come again."""
+        for writing in writings:
+            tokens = [*writing.request.prompt, *writing.tokens][:-1]
+            positions = rounded_positions(len(tokens) + 1, self.max_length)
+            self._prefixes.keep(
+                tokens, self._format.arrange([(self._state, [self._rows.index(writing)])], 1, positions)
+            )
 
     def _needs(self, writing: Writing, new: int) -> int:
         """Positions of a text with so many tokens of its own."""
         return min(len(writing.request.prompt) + new, self.max_length)
 
     def _feed(self) -> list[_Filling]:
-        """Feeds pieces of prompts, each text in its turn; returns those that are ready to be written."""
+        """Feeds pieces of texts, each in its turn; returns those that are ready to be written."""
         ready, budget = [], self._options.prefill
         for filling in tuple(self._filling):
-            prompt = filling.writing.request.prompt[:-1]
-            piece = prompt[filling.fed : filling.fed + budget]
+            tokens = filling.tokens
+            piece = tokens[filling.fed : filling.fed + budget]
             if piece:
                 inputs = {"token_ids": [piece], "lengths": [len(piece)], "index": [filling.fed]}
                 tensors = self._model.tensors("begin", inputs) | dict(filling.state)
@@ -281,9 +350,9 @@ class ContinuousBatch:
                 filling.fed += len(piece)
                 budget -= len(piece)
                 self.tokens_fed += len(piece)
-                if filling.fed == len(prompt):
-                    self._prefixes.keep(prompt, filling.state)
-            if filling.fed == len(prompt):
+                if filling.fed == len(tokens):
+                    self._prefixes.keep(tokens, filling.state)
+            if filling.fed == len(tokens):
                 ready.append(filling)
             elif piece:  # others come first the next time
                 self._filling.remove(filling)
@@ -310,7 +379,9 @@ class ContinuousBatch:
         """Writes some tokens in each row, and ends those that are complete."""
         if self._wanted_positions() > self._positions:
             self._arrange([])
-        result = self._model.run("advance", self._row_tensors() | dict(self._state))
+        inputs = row_inputs(self._rows, [self._limit(writing) for writing in self._rows], self._batch_size)
+        tensors = self._model.tensors("advance", {**inputs, "steps": self._options.steps})
+        result = self._model.run("advance", tensors | dict(self._state))
         self._state = {name: result[name] for name in self._state}
         ids, scores, lengths, ended = (
             result[name].numpy() for name in ("token_ids", "log_probabilities", "lengths", "ended")
@@ -331,38 +402,6 @@ class ContinuousBatch:
     def _limit(self, writing: Writing) -> int:
         request = writing.request
         return min(request.max_new_tokens, self.max_length - len(request.prompt))
-
-    def _row_tensors(self) -> dict[str, Any]:
-        """The inputs of `advance` but for the state; rows behind the texts rest."""
-        requests = [writing.request for writing in self._rows]
-        tokens = [
-            [*request.prompt[-1:], *writing.tokens] for request, writing in zip(requests, self._rows, strict=True)
-        ]
-        ends = [writing.end_ids for writing in self._rows]
-        columns = {
-            "token_ids": [row[-1] for row in tokens],
-            "index": [len(request.prompt) + len(row) - 2 for request, row in zip(requests, tokens, strict=True)],
-            "places": [len(row) - 1 for row in tokens],
-            "limits": [self._limit(writing) for writing in self._rows],
-            "seeds": [request.seed for request in requests],
-            "streams": [request.stream for request in requests],
-            **{name: [getattr(request, name) for request in requests] for name in _SETTINGS},
-        }
-        free = self._batch_size - len(self._rows)
-        columns = {name: values + [0] * free for name, values in columns.items()}
-        # only penalties need to know what has been written
-        written = [
-            writing.tokens if writing.request.presence_penalty or writing.request.frequency_penalty else []
-            for writing in self._rows
-        ]
-        biased = [request.logit_bias for request in requests]
-        resting: list[list[int]] = [[]] * free
-        columns["end_ids"] = padded(ends + resting)
-        columns["written"] = padded(written + resting)
-        columns["bias_ids"] = padded([list(biases) for biases in biased] + resting)
-        columns["biases"] = padded([list(biases.values()) for biases in biased] + resting, fill=0, dtype="float32")
-        columns["steps"] = self._options.steps
-        return self._model.tensors("advance", columns)
 
     def _look(self, reasons: list[str | None]) -> None:
         """Tells what is new of each text; a stop string is a reason to end, too."""
@@ -403,6 +442,8 @@ class ContinuousBatch:
 
     def _texts(self, endpoint: str, rows: Sequence[int], words: Sequence[Sequence[int]]) -> list[bytes]:
         prompts = [self._rows[row].request.prompt[-CONTEXT:] for row in rows]
+        silent = [self._rows[row].silent_ids for row in rows]
+        words = [[each for each in ids if each not in ends] for ids, ends in zip(words, silent, strict=True)]
         inputs = {"prompts": padded(prompts), "token_ids": padded(words)}
         return self._model.call(endpoint, **inputs)["texts"].tolist()
 

@@ -167,7 +167,8 @@ class ChatBody(WritingBody):
 class EmbeddingBody(Fields):
     """A request for vectors."""
 
-    idle, notes = _IDLE, _NOTES
+    idle = {**_IDLE, "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},)}
+    notes = _NOTES
     model: str
     input: Annotated[TextList, BeforeValidator(_texts)]
     encoding_format: Literal["float", "base64"] = "float"

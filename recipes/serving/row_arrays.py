@@ -1,10 +1,16 @@
-"""Rows of tokens as the endpoints of exports take them."""
+"""Rows of texts as the endpoints of exports take them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+
+# Settings of a request that are inputs of `advance` by the same name.
+_SETTINGS = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "min_tokens")
+# Those that exports of earlier versions lack.
+ROW_INPUTS = {*_SETTINGS, "written", "bias_ids", "biases"}
 
 
 def padded(rows: Sequence[Sequence[float]], fill: int = -1, dtype: str = "int32") -> np.ndarray:
@@ -19,3 +25,38 @@ def padded(rows: Sequence[Sequence[float]], fill: int = -1, dtype: str = "int32"
     for row, numbers in enumerate(rows):
         array[row, : len(numbers)] = numbers
     return array
+
+
+def row_inputs(writings: Sequence[Any], limits: Sequence[int], size: int) -> dict[str, Any]:
+    """Returns the inputs of `advance` but for the steps and the state.
+
+    Args:
+        writings: The texts that are being written, each a `recipes.serving.writing.Writing`.
+        limits: Most tokens of each.
+        size: Number of rows; those behind the texts rest.
+    """
+    requests = [writing.request for writing in writings]
+    tokens = [[*writing.request.prompt[-1:], *writing.tokens] for writing in writings]
+    columns = {
+        "token_ids": [row[-1] for row in tokens],
+        "index": [len(request.prompt) + len(row) - 2 for request, row in zip(requests, tokens, strict=True)],
+        "places": [len(row) - 1 for row in tokens],
+        "limits": list(limits),
+        "seeds": [request.seed for request in requests],
+        "streams": [request.stream for request in requests],
+        **{name: [getattr(request, name) for request in requests] for name in _SETTINGS},
+    }
+    resting: list[list[int]] = [[]] * (size - len(writings))
+    # only penalties need to know what has been written
+    written = [
+        writing.tokens if writing.request.presence_penalty or writing.request.frequency_penalty else []
+        for writing in writings
+    ]
+    biased = [request.logit_bias for request in requests]
+    return {
+        **{name: values + [0] * len(resting) for name, values in columns.items()},
+        "end_ids": padded([writing.end_ids for writing in writings] + resting),
+        "written": padded(written + resting),
+        "bias_ids": padded([list(biases) for biases in biased] + resting),
+        "biases": padded([list(biases.values()) for biases in biased] + resting, fill=0, dtype="float32"),
+    }

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, QueueFullError
+from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, OldExportError, QueueFullError
 from recipes.serving.dynamic_batch import DynamicBatch, LateError
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
@@ -225,6 +225,8 @@ class Worker:
         settings.setdefault("seed", secrets.randbits(32))
         settings["logit_bias"] = dict(request.get("logit_bias") or ())
         most = request.get("max_new_tokens") or writer.properties["max_new_tokens"]
+        if settings.get("min_tokens", 0) > (room := min(most, writer.max_length - len(prompt))):
+            raise RefusedError(f"min_tokens must be at most {room}, the most tokens of this text.")
 
         def tell(written: Written) -> None:
             answer = {"id": number, "text": written.text, "tokens": written.tokens, "prompt_tokens": len(prompt)}
@@ -316,7 +318,8 @@ def main(arguments: list[str]) -> None:
         # the message of a folder that is no model may show where it is
         said = str(error).replace(directory, Path(directory).name).replace(str(Path(directory).resolve()), "")
         logging.getLogger(__name__).error("The model could not be loaded: %s: %s", type(error).__name__, said)
-        send({"id": 0, "error": FAILED, "message": f"The model could not be loaded: {type(error).__name__}."})
+        reason = str(error) if isinstance(error, OldExportError) else f"{type(error).__name__}."
+        send({"id": 0, "error": FAILED, "message": f"The model could not be loaded: {reason}"})
         sys.exit(1)
     about = {"default": model.default, "endpoints": model.endpoints}
     send({"id": 0, "ready": about})

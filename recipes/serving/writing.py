@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -91,8 +92,12 @@ class Writing:
     def __init__(self, request: WritingRequest, ends: dict[str, Any], tell: Callable[[Written], None]) -> None:
         self.request = request
         self.tokens: list[int] = []
+        # time of `time.monotonic()` when it was left to wait, and how long others have had its row before
+        self.waits_since, self.seconds_aside = time.monotonic(), 0.0
         self._log_probabilities: list[float] = []
+        # tokens that end the text, and those that do not and have no spelling
         self.end_ids = [] if request.ignore_eos else ends["end_ids"]
+        self.silent_ids = frozenset(ends["end_ids"] if request.ignore_eos else ())
         self.stops = [*ends["stop"], *request.stop]
         self._edges = zoo.generation.chat.AnswerEdges(tuple(ends["begins"]), ends["ends"], ends["anew"])
         self._writer = zoo.generation.texts.PieceWriter(self.stops, self._edges)

@@ -15,7 +15,7 @@ import keras
 
 from layers.capture import is_capturing
 from layers.dense import Dense
-from layers.devices import is_traced_for_xla, num_replicas
+from layers.devices import is_recorded, is_traced_for_xla, num_replicas
 from layers.fusion import graph_forms
 from layers.keras_internals import is_inferring_shapes, mask_of, stateless_scope, sublayers, uncast_values
 from layers.view import closed, opened
@@ -47,8 +47,11 @@ class TracedOnce:
     def __call__(self, layer: keras.layers.Layer, *arguments: Any, **options: Any) -> Any:
         # `tf.recompute_grad` has no gradients within a function, and XLA takes all that a function with gradients is
         # given for constants, weights too: it would compile each step anew
-        if options.get("training") and keras.backend.backend() == "tensorflow":
-            if getattr(layer, "remat", False) or is_traced_for_xla():
+        if keras.backend.backend() == "tensorflow":
+            is_training = options.get("training")
+            if (is_training and getattr(layer, "remat", False)) or (
+                is_traced_for_xla() and (is_training or is_recorded())
+            ):
                 return layer(*arguments, **options)
         tree = opened((arguments, options))
         leaves = keras.tree.flatten(tree)

@@ -49,8 +49,9 @@ class RowAdjustments:
         """
         penalties = ops.any(ops.logical_or(self.presence_penalty != 0, self.frequency_penalty != 0))
         logits = ops.cond(penalties, lambda: self._penalized(logits, generated, position), lambda: logits)
-        others = ops.logical_or(ops.any(self.bias_ids >= 0), ops.any(self.min_tokens > self.places + position))
-        return ops.cond(others, lambda: self._biased(logits, position), lambda: logits)
+        logits = ops.cond(ops.any(self.bias_ids >= 0), lambda: self._biased(logits), lambda: logits)
+        is_short = self.min_tokens > self.places + position
+        return ops.cond(ops.any(is_short), lambda: self._without_ends(logits, is_short), lambda: logits)
 
     def _penalized(self, logits: Any, generated: Any, position: Any) -> Any:
         filled = ops.arange(ops.shape(generated)[1], dtype="int32") < position
@@ -60,8 +61,9 @@ class RowAdjustments:
         presence, frequency = (ops.expand_dims(each, 1) for each in (self.presence_penalty, self.frequency_penalty))
         return logits - presence * ops.minimum(counts, 1.0) - frequency * counts
 
-    def _biased(self, logits: Any, position: Any) -> Any:
-        logits = logits + occurrences(self.bias_ids, self.bias_ids >= 0, logits.shape[-1], self.biases)
-        is_short = ops.expand_dims(self.min_tokens > self.places + position, 1)
-        ends = ops.logical_and(is_short, self.end_ids >= 0)
+    def _biased(self, logits: Any) -> Any:
+        return logits + occurrences(self.bias_ids, self.bias_ids >= 0, logits.shape[-1], self.biases)
+
+    def _without_ends(self, logits: Any, is_short: Any) -> Any:
+        ends = ops.logical_and(ops.expand_dims(is_short, 1), self.end_ids >= 0)
         return forbid(logits, occurrences(self.end_ids, ends, logits.shape[-1]) > 0)

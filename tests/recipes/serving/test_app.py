@@ -243,7 +243,7 @@ REFUSED = [
     ({"logit_bias": {"05": 1}}, 422, "logit_bias must be an object of token ids and numbers"),
     ({"logit_bias": [5]}, 422, "logit_bias must be an object of token ids and numbers"),
     ({"min_tokens": 9, "max_tokens": 8}, 422, "min_tokens must be at most"),
-    ({"logprobs": 3}, 422, "logprobs is not supported."),
+    ({"min_tokens": 100_000}, 422, "min_tokens must be at most"),
     ({"logprobs": 3}, 422, "logprobs is not supported."),
     ({"tempreature": 1}, 422, "There is no field 'tempreature'."),
     ({"stop": [""]}, 422, "stop[0] must have at least 1 character."),
@@ -280,6 +280,24 @@ def test_biases_penalties_and_least_lengths(client):
     end = {"0": 100}
     assert text(logit_bias=end)[1] == 1 and text(logit_bias=end, min_tokens=4)[1] == 5
     assert text(logit_bias=end, ignore_eos=True)[1] == 6
+    # ends in the middle, which have no spelling
+    written, count = text(logit_bias={"0": 100, str(first): 99}, frequency_penalty=2, ignore_eos=True)
+    assert written in [spelled(*[first] * times) for times in (2, 3, 4)] and count == 6
+
+
+def test_biases_of_several_results_that_stream(openai_client):
+    asked = {"model": "chat", "n": 2, "stream": True, "max_tokens": 6, "logit_bias": {"70": 100}}
+    conversation = openai_client.chat.completions.create(messages=TALK, **asked)
+    texts = ["", ""]
+    for event in conversation:
+        for choice in event.choices:
+            texts[choice.index] += choice.delta.content or ""
+    assert texts[0] == texts[1] != ""
+    asked["logit_bias"] = {"71": 100}
+    others = [
+        choice.text for event in openai_client.completions.create(prompt="a", **asked) for choice in event.choices
+    ]
+    assert others and not set("".join(others).split()) & set(texts[0].split())
 
 
 def test_fields_that_ask_for_nothing_are_taken(client):

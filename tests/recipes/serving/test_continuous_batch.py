@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, QueueFullError
+from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, OldExportError, QueueFullError
 from recipes.serving.writing import WritingRequest
 
 WORDS = "hello who are you today friend of mine, wörld and 你好".split(" ")
@@ -94,18 +94,129 @@ def test_adjustments_are_those_of_processors(chat_model, exported, prompts):
             python |= {"max_new_tokens": 30, "strip_prompt": True, "jit_compile": False}
             expected.append(chat_model.generate(prompts[number], processors=processors, **python))
             plain.append(chat_model.generate(prompts[number], **python))
-        endless = Listener()
-        batch.write(WritingRequest(ids, 30, ignore_eos=True), endless)
         assert [listener.text for listener in listeners] == expected
-        assert endless.text is not None and (endless.last.reason, endless.last.tokens) == ("length", 30)
     assert sum(text != other for text, other in zip(expected, plain, strict=True)) > 4
+
+
+@pytest.mark.parametrize("is_chat", [False, True])
+@pytest.mark.parametrize("streams_text", [False, True])
+def test_ends_that_are_ignored_are_not_the_end_of_the_words(chat_model, exported, is_chat, streams_text):
+    with ContinuousBatch(exported, BatchOptions(steps=3)) as batch:
+        about = batch.properties["chat" if is_chat else "texts"]
+        prompt = batch.chat_tokens([{"role": "user", "content": "hello"}]) if is_chat else batch.tokens(["hello"])[0]
+        word = batch.tokens(["you"])[0][-1]
+        # an end, then a word, then the same anew: what has been written once is less probable
+        biases = dict.fromkeys(about["end_ids"], 100.0) | {word: 99.0}
+        listener = Listener()
+        own = {"logit_bias": biases, "presence_penalty": 2.0, "frequency_penalty": 2.0, "ignore_eos": True}
+        writing = batch.write(WritingRequest(prompt, 20, is_chat=is_chat, streams_text=streams_text, **own), listener)
+        text = listener.text
+    words = [token for token in writing.tokens if token not in about["end_ids"]]
+    first_end = next(place for place, token in enumerate(writing.tokens) if token in about["end_ids"])
+    assert set(words) == {word} and word in writing.tokens[first_end:]
+    assert text.strip() == chat_model.tokenizer.detokenize([words])[0].numpy().decode().strip()
+    assert (listener.last.reason, listener.last.tokens) == ("length", 20)
+
+
+class Ends(Listener):
+    """Also notes in which order texts end."""
+
+    order: list = []
+
+    def __call__(self, written):
+        super().__call__(written)
+        if written.reason is not None:
+            Ends.order.append(self)
+
+
+# kept states, and none
+@pytest.mark.parametrize("prefix_bytes", [2**28, 0])
+def test_a_long_text_gives_way_and_goes_on(chat_model, exported, prompts, prefix_bytes):
+    """Greedy and drawn texts, in the middle of a character or not, are what they are without others."""
+    options = BatchOptions(rows=2, steps=4, prefill=7, prefix_bytes=prefix_bytes)
+    lengths = [90, 90, 3, 90, 5]
+    Ends.order = []
+    with ContinuousBatch(exported, options) as batch:
+        ids = batch.tokens(prompts[:5])
+        begun = threading.Event()
+        listeners = [Ends() for _ in lengths]
+
+        def begins(written):
+            begun.set()
+            listeners[0](written)
+
+        expected = []
+        for number, (row, length) in enumerate(zip(ids, lengths, strict=True)):
+            # none of them ends by itself
+            own, processors = {"logit_bias": {0: -100.0}}, [{"name": "logit_bias", "biases": {0: -100.0}}]
+            python = {"sampler": "greedy", "seed": number, "max_new_tokens": length, "jit_compile": False}
+            if number % 2:
+                own |= {"temperature": 1.1, "presence_penalty": 0.8}
+                processors = [{"name": "presence_penalty", "penalty": 0.8}, *processors]
+                python["sampler"] = {"name": "sample", "temperature": 1.1}
+            request = WritingRequest(row, length, seed=number, streams_text=number == 0, **own)
+            batch.write(request, begins if number == 0 else listeners[number])
+            if number == 1:
+                assert begun.wait(60)  # both rows are taken, or about to be
+            expected.append((prompts[number], {**python, "processors": processors, "strip_prompt": True}))
+        texts = [listener.text for listener in listeners]
+        fed = batch.tokens_fed
+    assert texts == [chat_model.generate(prompt, **python) for prompt, python in expected]
+    # the short ones first, and of those of one length the last one that came
+    assert set(Ends.order[:2]) == {listeners[2], listeners[4]} and Ends.order[-1] is listeners[3]
+    # a kept state is not fed again
+    assert (fed <= sum(len(row) - 1 for row in ids)) == bool(prefix_bytes)
+
+
+def test_texts_of_about_one_length_do_not_give_way(exported):
+    Ends.order = []
+    with ContinuousBatch(exported, BatchOptions(rows=1, steps=2)) as batch:
+        prompt = batch.tokens(["hello"])[0]
+        listeners = [Ends() for _ in range(3)]
+        for length, listener in zip((60, 40, 60), listeners, strict=True):
+            batch.write(WritingRequest(prompt, length, ignore_eos=True), listener)
+        assert all(listener.done.wait(60) for listener in listeners)
+    assert Ends.order[0] is listeners[0] or Ends.order == [listeners[1], listeners[0], listeners[2]]
+    assert Ends.order[-1] is listeners[2]
+
+
+@pytest.mark.parametrize("seconds", [0, 100])
+def test_a_text_that_has_been_put_aside_for_long_stays(exported, monkeypatch, seconds):
+    Ends.order = []
+    with ContinuousBatch(exported, BatchOptions(rows=1, steps=2)) as batch:
+        prompt = batch.tokens(["hello"])[0]
+        long, short, begun = Ends(), Ends(), threading.Event()
+
+        def begins(written):
+            begun.set()
+            long(written)
+
+        writing = batch.write(WritingRequest(prompt, 150, ignore_eos=True, streams_text=True), begins)
+        writing.seconds_aside = seconds
+        assert begun.wait(60)
+        batch.write(WritingRequest(prompt, 2, ignore_eos=True), short)
+        assert long.done.wait(60) and short.done.wait(60)
+    assert Ends.order == ([long, short] if seconds else [short, long])
+
+
+def test_benchmark_of_waiting(chat_export, tmp_path, capsys):
+    from recipes.benchmark import waiting
+
+    sizes = {"beside": [0, 3], "long": 60, "short": 2, "prompt": 4, "rounds": 2, "rows": 2}
+    rows = waiting.main(waiting.Config(str(chat_export), **sizes, output=str(tmp_path / "figures.json")))
+    assert json.loads((tmp_path / "figures.json").read_text()) == rows
+    assert [row["beside"] for row in rows] == [0, 3]
+    printed = capsys.readouterr().out
+    for row in rows:
+        assert len(row["all"]) == 2 and 0 < min(row["all"]) <= row["seconds"] <= max(row["all"])
+        assert f"| {row['beside']} | {row['seconds']:.3f} |" in printed
 
 
 def test_exports_of_other_versions(exported, monkeypatch):
     advance = exported.endpoints["advance"]
     inputs = [field for field in advance["inputs"] if field["name"] != "bias_ids"]
     monkeypatch.setitem(exported.endpoints, "advance", {**advance, "inputs": inputs})
-    with pytest.raises(ValueError, match="advance must take bias_ids: export the model again"):
+    with pytest.raises(OldExportError, match="advance must take bias_ids: export the model again"):
         ContinuousBatch(exported)
 
 
@@ -181,9 +292,10 @@ def test_cancelled_and_late_texts_free_their_rows(exported):
 
         # greedy texts of this model do not end by themselves
         writing = batch.write(WritingRequest(prompt, 150, streams_text=True), listen)
-        batch.write(WritingRequest(prompt, 150, deadline=time.monotonic() + 0.01), second)
-        batch.write(WritingRequest(prompt, 2), third)
         told.get(timeout=60)
+        batch.write(WritingRequest(prompt, 150, deadline=time.monotonic() + 0.01), second)
+        # not so short that the first would give way
+        batch.write(WritingRequest(prompt, 100), third)
         writing.cancel()
         assert third.done.wait(60)
         assert (first.last.reason, second.last.reason, third.last.reason) == ("cancelled", "deadline", "length")

@@ -79,6 +79,11 @@ def test_drawn_texts_do_not_depend_on_others(client, chat_model):
     ("model", "change", "reason"),
     [
         ("copies", {"min_p": 0.5}, "min_p is not taken by this model"),
+        ("copies", {"presence_penalty": 0.5}, "presence_penalty is not taken by this model"),
+        ("copies", {"frequency_penalty": -0.5}, "frequency_penalty is not taken by this model"),
+        ("copies", {"logit_bias": {"1": 2}}, "logit_bias is not taken by this model"),
+        ("copies", {"min_tokens": 1}, "min_tokens is not taken by this model"),
+        ("copies", {"ignore_eos": True}, "ignore_eos is not taken by this model"),
         ("copies", {"n": 2}, "n must be 1"),
         ("copies", {"prompt": [5, 6]}, "takes prompts as texts alone"),
     ],

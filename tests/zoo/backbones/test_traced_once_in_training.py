@@ -1,5 +1,6 @@
 """Training steps whose layers are traced once: as those that trace each layer, on every backend."""
 
+import contextlib
 import functools
 
 import keras
@@ -121,11 +122,34 @@ def test_same_losses_and_weights(traces, kind, each_layer):
 
 
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="XLA is an option there alone")
-def test_steps_of_xla_trace_each_layer(traces, each_layer):
+@pytest.mark.parametrize("kind", ["dropout", "experts", "batch norms"])
+def test_steps_of_xla_trace_each_layer(traces, kind, each_layer):
     """It takes what a function with gradients is given for constants, and would compile each step anew."""
-    found = trained("dropout", jit_compile=True)
-    assert len(traces) == KINDS["dropout"][0]["num_layers"]
-    assert_same(found, trained("dropout", **each_layer()))
+    found = trained(kind, jit_compile=True)
+    assert len(traces) == KINDS[kind][0]["num_layers"]
+    assert_same(found, trained(kind, **each_layer()))
+
+
+@pytest.mark.skipif(not ON_TENSORFLOW, reason="tapes")
+@pytest.mark.parametrize("has_gradients", [True, False])
+def test_functions_of_xla_with_and_without_a_tape(traces, has_gradients):
+    """Also where layers are not told that they are trained; without gradients, those of one structure are one."""
+    import tensorflow as tf
+
+    model = made("decoder", num_layers=3)
+    ids = token_ids(ROWS, LENGTH)
+
+    @tf.function(jit_compile=True)
+    def computed(ids):
+        with tf.GradientTape() if has_gradients else contextlib.nullcontext() as tape:
+            total = tf.reduce_sum(model({"token_ids": ids, "padding_mask": tf.ones_like(ids, tf.bool)}) ** 2)
+        return tape.gradient(total, model.trainable_variables) if has_gradients else total
+
+    model({"token_ids": ids, "padding_mask": np.ones_like(ids, "bool")})
+    traces.clear()
+    found = computed(tf.constant(ids))
+    assert len(traces) == (3 if has_gradients else 1)
+    assert not has_gradients or all(gradient is not None for gradient in found)
 
 
 def test_half_precision(each_layer):
