@@ -37,7 +37,7 @@ class Config:
     long: int = setting(1000, "Tokens of a long text.", least=1)
     short: int = setting(8, "Tokens of the short text.", least=1)
     prompt: int = setting(16, "Tokens of each prompt, drawn at random.", least=1)
-    rounds: int = setting(3, "Number of short texts that are timed beside the same long ones.", least=1)
+    rounds: int = setting(15, "Number of short texts that are timed beside the same long ones.", least=1)
     rows: int = setting(16, "Number of texts that are written together.", least=1)
     output: str = setting("runs/benchmark/waiting.json", "File for the figures.", offers="paths")
 
