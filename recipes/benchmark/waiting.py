@@ -53,7 +53,10 @@ def main(config: Config) -> list[dict[str, Any]]:
         config: The configuration.
 
     Returns:
-        A row for each number of long texts: the median of the seconds of a short text, and tokens per second of all.
+        A row for each number of long texts: the seconds of each short text beside them, and their median.
+
+    Raises:
+        RuntimeError: If a text could not be written.
     """
     assert config.model is not None  # checked by the configuration
     model, rows = ExportedModel(config.model), []
@@ -72,24 +75,34 @@ def main(config: Config) -> list[dict[str, Any]]:
 def _measure(model: ExportedModel, config: Config, number: int) -> dict[str, Any]:
     count = model.endpoints["forward"]["outputs"][0]["shape"][-1]
     generator = np.random.default_rng(0)
-    # no state of an earlier measurement is left in a batch of its own
-    with ContinuousBatch(model, BatchOptions(rows=config.rows, prefix_bytes=2**30)) as batch:
+    ended: list[Written] = []
+
+    def note(written: Written) -> None:
+        if written.reason is not None:
+            ended.append(written)
+
+    def require_no_error() -> None:
+        for written in ended:
+            if written.error:
+                raise RuntimeError(f"A text could not be written: {written.error}.")
+
+    # a batch of its own, in which no state of an earlier measurement is left, and rows are not bound by their memory
+    options = BatchOptions(rows=config.rows, prefix_bytes=2**30, state_bytes=2**60)
+    with ContinuousBatch(model, options) as batch:
 
         def begin(length: int, tell: Any) -> Any:
             prompt = generator.integers(0, count, config.prompt).tolist()
             return batch.write(WritingRequest(prompt, length, ignore_eos=True), tell)
 
-        def nothing(written: Written) -> None:
-            pass
-
-        others = [begin(config.long, nothing) for _ in range(number)]
-        while batch.load["writing"] < min(number, config.rows) or batch.load["filling"]:
+        others = [begin(config.long, note) for _ in range(number)]
+        while batch.load["writing"] + len(ended) < min(number, config.rows):
             time.sleep(0.01)
         seconds = []
         for _ in range(config.rounds):
             done = threading.Event()
 
             def tell(written: Written, done: threading.Event = done) -> None:
+                note(written)
                 if written.reason is not None:
                     done.set()
 
@@ -97,6 +110,7 @@ def _measure(model: ExportedModel, config: Config, number: int) -> dict[str, Any
             begin(config.short, tell)
             done.wait()
             seconds.append(time.perf_counter() - started)
+            require_no_error()
         for writing in others:
             writing.cancel()
     return {"beside": number, "seconds": statistics.median(seconds), "all": seconds}

@@ -14,14 +14,10 @@ import numpy as np
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.prefixes import Prefixes
 from recipes.serving.row_arrays import ROW_INPUTS, padded, row_inputs
+from recipes.serving.row_scheduling import by_urgency, text_that_gives_way
 from recipes.serving.row_states import State, StateFormat, rounded_positions
 from recipes.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, STOP, Writing, WritingRequest, Written
 
-# A text that is put aside for another has at least so many times as many tokens left.
-_SHORTER = 4
-# A text that waits a second is like one that is so many tokens shorter: it is chosen earlier, and is not put aside any
-# more when it has been for long.
-_TOKENS_OF_A_SECOND = 50
 # Tokens at the end of a prompt that tell how the first generated ones are spelled, control tokens among them.
 CONTEXT = 32
 
@@ -105,8 +101,7 @@ class ContinuousBatch:
     Reference:
         Yu et al. 2022, "Orca: a distributed serving system for Transformer-based generative models", section 4.1;
         Agrawal et al. 2024, "Taming throughput-latency tradeoff in LLM inference with Sarathi-Serve", section 4.1
-        (prompts in pieces); Schrage 1968, "A proof of the optimality of the shortest remaining processing time
-        discipline".
+        (prompts in pieces).
     """
 
     def __init__(self, model: ExportedModel, options: BatchOptions | None = None) -> None:
@@ -275,7 +270,7 @@ class ContinuousBatch:
                 self._waiting.remove(chosen)
                 if chosen.tokens:
                     chosen.seconds_aside += now - chosen.waits_since
-                filling = _Filling(chosen, [*chosen.request.prompt, *chosen.tokens][:-1], {}, 0, victim)
+                filling = _Filling(chosen, chosen.fed_tokens, {}, 0, victim)
                 self._filling.append(filling)
             shared, state = self._prefixes.find(filling.tokens)
             positions = rounded_positions(len(filling.tokens) + 1, self.max_length)
@@ -285,29 +280,20 @@ class ContinuousBatch:
 
     def _chosen(self, now: float) -> tuple[Writing | None, Writing | None]:
         """The text that is begun next, and the one that gives it its row; None if there is none."""
-        ordered = sorted(
-            self._waiting, key=lambda each: self._left(each) - _TOKENS_OF_A_SECOND * (now - each.waits_since)
-        )
+        ordered = by_urgency(self._waiting, self._left, now)
         if ordered and self._has_room(ordered[0], None):
             return ordered[0], None
+        taken = self._victims()
+        others = [each for each in self._rows if each not in taken]
         for writing in ordered:
-            victim = self._victim(writing)
+            victim = text_that_gives_way(others, writing, self._left, self._options.steps)
             if victim is not None and self._has_room(writing, victim):
                 return writing, victim
         return None, None
 
-    def _left(self, writing: Writing) -> float:
-        """Most tokens that a text still has to write; fewer if it has been put aside for long."""
-        return self._limit(writing) - len(writing.tokens) - _TOKENS_OF_A_SECOND * writing.seconds_aside
-
-    def _victim(self, writing: Writing) -> Writing | None:
-        """The text that is to give its row to another one: the longest, if it is much longer."""
-        taken = self._victims()
-        others = [each for each in self._rows if each not in taken]
-        longest = max(others, key=self._left, default=None)
-        # what is shorter than a turn takes as long as one
-        least = _SHORTER * max(self._limit(writing) - len(writing.tokens), self._options.steps)
-        return longest if longest is not None and self._left(longest) >= least else None
+    def _left(self, writing: Writing) -> int:
+        """Most tokens that a text still has to write."""
+        return self._limit(writing) - len(writing.tokens)
 
     def _victims(self) -> list[Writing]:
         """The texts that are being written until another one takes their rows."""
@@ -327,11 +313,10 @@ class ContinuousBatch:
     def _keep_states(self, writings: Sequence[Writing]) -> None:
         """Keeps the states of texts that are put aside, as of prompts that come again."""
         for writing in writings:
-            tokens = [*writing.request.prompt, *writing.tokens][:-1]
+            tokens = writing.fed_tokens
             positions = rounded_positions(len(tokens) + 1, self.max_length)
-            self._prefixes.keep(
-                tokens, self._format.arrange([(self._state, [self._rows.index(writing)])], 1, positions)
-            )
+            parts = [(self._state, [self._rows.index(writing)])]
+            self._prefixes.keep(tokens, self._format.arrange(parts, 1, positions))
 
     def _needs(self, writing: Writing, new: int) -> int:
         """Positions of a text with so many tokens of its own."""

@@ -105,6 +105,11 @@ class Writing:
         self._cancelled = threading.Event()
 
     @property
+    def fed_tokens(self) -> list[int]:
+        """What its state has been fed before the next token is written: all tokens but the last one."""
+        return [*self.request.prompt, *self.tokens][:-1]
+
+    @property
     def needs_text(self) -> bool:
         """Whether the text has to be looked at before it ends."""
         return self.request.streams_text or bool(self.stops)

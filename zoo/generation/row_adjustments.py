@@ -25,6 +25,11 @@ class RowAdjustments:
         min_tokens: Tokens of each row before one that ends it, int32 `(rows,)`.
         end_ids: Ids that end each row, int32 `(rows, ids)`, filled up with -1.
 
+    Example:
+
+    >>> adjust = RowAdjustments(written, places, presence, frequency, bias_ids, biases, min_tokens, end_ids)
+    >>> logits = adjust(logits, generated, position)
+
     Reference:
         OpenAI's API reference, "frequency and presence penalties": logits - count x frequency - (count > 0) x presence,
         over generated tokens.

@@ -23,6 +23,11 @@ def positions_as_tables(backbone: Any) -> Iterator[None]:
 
     Args:
         backbone: The backbone of a causal language model, whose positions do not depend on the length of a text.
+
+    Example:
+
+    >>> with positions_as_tables(model.backbone):
+    ...     function = tf.function(step, input_signature=specs).get_concrete_function()
     """
     count = backbone.config.max_length
     replaced: dict[int, tuple[Any, str]] = {}
