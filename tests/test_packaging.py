@@ -84,7 +84,8 @@ def test_core_is_what_zoo_imports():
 
 def test_everything_imported_is_required_somewhere():
     core, all_extras = modules_of(), {extra: modules_of(extra) for extra in SETUP["options.extras_require"]}
-    formats = set().union(*(all_extras[extra] for extra in ("gguf", "litert", "onnx", "openvino", "openvino_genai")))
+    of_zoo = ("gguf", "litert", "onnx", "openvino", "openvino_genai", "structured")
+    formats = set().union(*(all_extras[extra] for extra in of_zoo))
     plots_and_calibration = {"matplotlib", "scipy"}
     imported = third_party("zoo")
     unknown = set(imported) - core - formats - plots_and_calibration - NEVER_REQUIRED - all_extras["jax"]

@@ -12,6 +12,7 @@ EXTRAS: dict[str, Sequence[str]] = {
         *("nltk", "rouge_score", "sacrebleu", "sacremoses", "scipy", "sklearn", "tensorboard"),
     ),
     "serve": ("msgpack", "prometheus_client", "pydantic", "starlette", "tensorflow_serving", "uvicorn"),
+    "structured": ("llguidance",),
     "corpus": ("array_record", "datasketch", "pyarrow"),
     "datasets": ("datasets",),
     "ray": ("ray",),
