@@ -10,7 +10,7 @@ import numpy as np
 # Settings of a request that are inputs of `advance` by the same name.
 _SETTINGS = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty", "min_tokens")
 # Those that exports of earlier versions lack.
-ROW_INPUTS = {*_SETTINGS, "written", "bias_ids", "biases"}
+ROW_INPUTS = {*_SETTINGS, "written", "bias_ids", "biases", "allowed", "alternatives"}
 
 
 def padded(rows: Sequence[Sequence[float]], fill: int = -1, dtype: str = "int32") -> np.ndarray:
@@ -53,10 +53,13 @@ def row_inputs(writings: Sequence[Any], limits: Sequence[int], size: int) -> dic
         for writing in writings
     ]
     biased = [request.logit_bias for request in requests]
+    asked = [request.alternatives for request in requests]
     return {
         **{name: values + [0] * len(resting) for name, values in columns.items()},
         "end_ids": padded([writing.end_ids for writing in writings] + resting),
         "written": padded(written + resting),
         "bias_ids": padded([list(biases) for biases in biased] + resting),
         "biases": padded([list(biases.values()) for biases in biased] + resting, fill=0, dtype="float32"),
+        "allowed": np.zeros((size, 0), "int32"),
+        "alternatives": max(asked, default=0),
     }

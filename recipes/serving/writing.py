@@ -35,6 +35,7 @@ class WritingRequest:
         logit_bias: What is added to the logits of tokens.
         min_tokens: Tokens before one that ends the text.
         ignore_eos: Whether tokens that end texts are written like others.
+        alternatives: Number of most probable tokens that are told of each place.
         seed: From 0 to 2**32 - 1.
         stream: Stream of random numbers, see `zoo.generation.request.streams_of`.
         stop: Stop strings, in addition to those of the model.
@@ -54,6 +55,7 @@ class WritingRequest:
     logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)
     min_tokens: int = 0
     ignore_eos: bool = False
+    alternatives: int = 0
     seed: int = 0
     stream: int = 0
     stop: Sequence[str] = ()

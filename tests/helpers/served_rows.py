@@ -51,6 +51,8 @@ def write_in_rows(model, directory, prompts, continuation, about, seed, chunk=3)
         "biases": np.zeros((rows, 1), "float32"),
         "min_tokens": np.zeros(rows, "int32"),
         "written": np.full((rows, 1), -1, "int32"),
+        "allowed": np.zeros((rows, 0), "int32"),
+        "alternatives": np.int32(0),
         "steps": np.int32(chunk),
     }
     most = np.minimum(properties["max_length"] - lengths, properties["max_new_tokens"]).astype("int32")

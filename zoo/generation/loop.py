@@ -139,7 +139,12 @@ class TokenByToken(Loop):
         logits, state = self.step(moving["tokens"], index, moving["state"], fixed["constants"])
         logits = ops.cast(logits, "float32")
         chosen = self.choose(logits, fixed, moving)
-        return {**add_tokens(moving, chosen, logits, fixed["length_limit"], self.settings), "state": state}
+        added = add_tokens(moving, chosen, logits, fixed["length_limit"], self.settings)
+        return {**added, **self.noted(logits, moving), "state": state}
+
+    def noted(self, logits: Any, moving: dict[str, Any]) -> dict[str, Any]:
+        """Returns what else moves with a step, see `start`: nothing, unless a subclass keeps more of the logits."""
+        return {}
 
     def choose(self, logits: Any, fixed: dict[str, Any], moving: dict[str, Any]) -> Any:
         """Returns the next tokens `(batch,)`, from the processed logits."""

@@ -1,4 +1,4 @@
-"""Penalties, biases and shortest lengths of rows that come and go: what processors do, with numbers of each row."""
+"""Penalties, biases, shortest lengths and allowed tokens of rows that come and go, with numbers of each row."""
 
 import dataclasses
 from typing import Any
@@ -12,6 +12,8 @@ from zoo.generation.processors import forbid, occurrences
 class RowAdjustments:
     """What `PresencePenalty`, `FrequencyPenalty`, `LogitBias` and `MinimumLength` change, as tensors for each row.
 
+    And which tokens a row may go on with, as whoever knows its grammar says.
+
     Where no row asks for anything, logits are returned as they came, and nothing is counted.
 
     Args:
@@ -24,10 +26,12 @@ class RowAdjustments:
         biases: What is added to their logits, float32 `(rows, biases)`.
         min_tokens: Tokens of each row before one that ends it, int32 `(rows,)`.
         end_ids: Ids that end each row, int32 `(rows, ids)`, filled up with -1.
+        allowed: Tokens that each row may go on with, int32 `(rows, words)`: token t where bit t % 32 of word t // 32 is
+            set; no words where all rows may go on with all tokens. It holds for one step: more of them need a new one.
 
     Example:
 
-    >>> adjust = RowAdjustments(written, places, presence, frequency, bias_ids, biases, min_tokens, end_ids)
+    >>> adjust = RowAdjustments(written, places, presence, frequency, bias_ids, biases, min_tokens, end_ids, allowed)
     >>> logits = adjust(logits, generated, position)
 
     Reference:
@@ -43,6 +47,7 @@ class RowAdjustments:
     biases: Any
     min_tokens: Any
     end_ids: Any
+    allowed: Any
 
     def __call__(self, logits: Any, generated: Any, position: Any) -> Any:
         """Returns changed logits.
@@ -56,7 +61,11 @@ class RowAdjustments:
         logits = ops.cond(penalties, lambda: self._penalized(logits, generated, position), lambda: logits)
         logits = ops.cond(ops.any(self.bias_ids >= 0), lambda: self._biased(logits), lambda: logits)
         is_short = self.min_tokens > self.places + position
-        return ops.cond(ops.any(is_short), lambda: self._without_ends(logits, is_short), lambda: logits)
+        logits = ops.cond(ops.any(is_short), lambda: self._without_ends(logits, is_short), lambda: logits)
+        words = ops.shape(self.allowed)[1]
+        if isinstance(words, int):  # without words no shapes fit in the branch that needs them
+            return self._allowed_alone(logits) if words else logits
+        return ops.cond(words > 0, lambda: self._allowed_alone(logits), lambda: logits)
 
     def _penalized(self, logits: Any, generated: Any, position: Any) -> Any:
         filled = ops.arange(ops.shape(generated)[1], dtype="int32") < position
@@ -72,3 +81,8 @@ class RowAdjustments:
     def _without_ends(self, logits: Any, is_short: Any) -> Any:
         ends = ops.logical_and(ops.expand_dims(is_short, 1), self.end_ids >= 0)
         return forbid(logits, occurrences(self.end_ids, ends, logits.shape[-1]) > 0)
+
+    def _allowed_alone(self, logits: Any) -> Any:
+        bits = ops.bitwise_and(ops.right_shift(ops.expand_dims(self.allowed, -1), ops.arange(32, dtype="int32")), 1)
+        bits = ops.reshape(bits, (ops.shape(logits)[0], -1))[:, : logits.shape[-1]]
+        return forbid(logits, bits == 0)

@@ -6,10 +6,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from layers.fusion import update_slice
+from zoo.generation.alternatives import MOST_ALTERNATIVES, most_probable
 from zoo.generation.loop import TokenByToken
 from zoo.generation.request import GenerationOptions
 from zoo.generation.row_adjustments import RowAdjustments
 from zoo.generation.samplers import SampleByRow
+
+_ALTERNATIVES = ("alternative_ids", "alternative_log_probabilities")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +128,8 @@ class RowDecoder:
         bias_ids: Any,
         biases: Any,
         min_tokens: Any,
+        allowed: Any,
+        alternatives: Any,
         steps: Any,
     ) -> dict[str, Any]:
         """Writes up to `steps` more tokens in each row, fewer where a row ends.
@@ -139,20 +145,24 @@ class RowDecoder:
             seeds: Seed of each row, int64 `(rows,)`, from 0 to 2**32 - 1.
             streams: Stream of random numbers of each row, int32 `(rows,)`; `generate` gives text r the stream r.
             temperature, top_k, top_p, min_p: See `SampleByRow`, all `(rows,)`.
-            written, presence_penalty, frequency_penalty, bias_ids, biases, min_tokens: See `RowAdjustments`.
+            written, presence_penalty, frequency_penalty, bias_ids, biases, min_tokens, allowed: See `RowAdjustments`.
+            alternatives: Number of most probable tokens that are told of each place, int32 scalar, at most
+                `MOST_ALTERNATIVES`.
             steps: Most tokens, int32 scalar.
 
         Returns:
             `token_ids` and `log_probabilities` of what is new, `(rows, steps)`, -1 and 0 behind an end; its `lengths`
-            `(rows,)`, an end token included; `ended`, whether the last token is one, bool `(rows,)`; and the `state`.
-            A row that goes on has its last token not fed, and `lengths` more positions in the caches.
+            `(rows,)`, an end token included; `ended`, whether the last token is one, bool `(rows,)`; the `state`; and
+            of the most probable tokens `alternative_ids` and `alternative_log_probabilities`, `(rows, steps,
+            alternatives)`, from the logits of the model, without adjustments and temperature. A row that goes on has
+            its last token not fed, and `lengths` more positions in the caches.
         """
         settings = (ops.expand_dims(values, 1) for values in (temperature, top_k, top_p, min_p))
         options = GenerationOptions(steps, SampleByRow(*settings), end_ids=end_ids, jit_compile=False)
         adjust = RowAdjustments(
-            written, places, presence_penalty, frequency_penalty, bias_ids, biases, min_tokens, end_ids
+            written, places, presence_penalty, frequency_penalty, bias_ids, biases, min_tokens, end_ids, allowed
         )
-        loop = _Adjusted(self.backbone.decode_step, options, adjust)
+        loop = _RowLoop(self.backbone.decode_step, options, adjust, alternatives)
         inputs = loop.inputs(
             state=self.packed(state),
             constants={},
@@ -171,6 +181,7 @@ class RowDecoder:
             "log_probabilities": ops.transpose(texts["gained"]),
             "lengths": texts["lengths"],
             "ended": texts["finished"],
+            **{name: ops.transpose(texts[name], (1, 0, 2))[:, :, :alternatives] for name in _ALTERNATIVES},
             "state": keras.tree.flatten(texts["state"]),
         }
 
@@ -183,12 +194,29 @@ class RowDecoder:
         return keras.tree.pack_sequence_as(self._tree, list(state))
 
 
-class _Adjusted(TokenByToken):
-    """Chooses tokens after adjustments of each row."""
+class _RowLoop(TokenByToken):
+    """Chooses tokens after adjustments of each row, and notes the most probable ones where they are asked for."""
 
-    def __init__(self, step: Any, settings: Any, adjust: RowAdjustments) -> None:
+    def __init__(self, step: Any, settings: Any, adjust: RowAdjustments, alternatives: Any) -> None:
         super().__init__(step, settings)
-        self._adjust = adjust
+        self._adjust, self._alternatives = adjust, alternatives
+
+    def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        carry = super().start(inputs)
+        shape = (self.settings.max_new_tokens, ops.shape(inputs["first_tokens"])[0], MOST_ALTERNATIVES)
+        carry["moving"]["alternative_ids"] = ops.full(shape, -1, dtype="int32")
+        carry["moving"]["alternative_log_probabilities"] = ops.zeros(shape, dtype="float32")
+        return carry
+
+    def noted(self, logits: Any, moving: dict[str, Any]) -> dict[str, Any]:
+        before = tuple(moving[name] for name in _ALTERNATIVES)
+
+        def with_best() -> Any:
+            best, place = most_probable(logits), (moving["position"], 0, 0)
+            return tuple(update_slice(a, place, ops.expand_dims(b, 0)) for a, b in zip(before, best, strict=True))
+
+        # the rows of a batch of which no text asks for them do not pay for those of others
+        return dict(zip(_ALTERNATIVES, ops.cond(self._alternatives > 0, with_best, lambda: before), strict=True))
 
     def choose(self, logits: Any, fixed: dict[str, Any], moving: dict[str, Any]) -> Any:
         logits = self._adjust(logits, ops.transpose(moving["output"]), moving["position"])

@@ -4,10 +4,12 @@ import dataclasses
 from typing import Any
 
 from zoo.export import Endpoint, Field
+from zoo.generation.alternatives import MOST_ALTERNATIVES
 from zoo.generation.chat import AnswerEdges, given_messages, with_end_of_turn
 from zoo.generation.request import split_stops
 from zoo.generation.rows import RowDecoder
 from zoo.generation.texts import continuations
+from zoo.tasks.score_tokens_endpoint import score_tokens_endpoint
 
 _ROWS = ("rows",)
 _TOKENS = Field("token_ids", ("batch", "length"), "int32", "ids of tokens, -1 behind those of a row")
@@ -35,6 +37,8 @@ _ADVANCED = (
     Field("bias_ids", ("rows", "biases"), "int32", "tokens with a bias, filled up with -1"),
     Field("biases", ("rows", "biases"), "float32", "what is added to their logits"),
     Field("min_tokens", _ROWS, "int32", "tokens before one that ends the row"),
+    Field("allowed", ("rows", "words"), "int32", "bits of the tokens that each row may go on with; no words: all"),
+    Field("alternatives", (), "int32", f"most probable tokens that are told, at most {MOST_ALTERNATIVES}"),
     Field("steps", (), "int32", "most tokens that are written now"),
 )
 _WRITTEN = (
@@ -42,6 +46,8 @@ _WRITTEN = (
     Field("log_probabilities", ("rows", "steps"), "float32", "of the new tokens, 0 behind an end"),
     Field("lengths", _ROWS, "int32", "number of new tokens, an end token included"),
     Field("ended", _ROWS, "bool", "whether the last of them is an end token"),
+    Field("alternative_ids", ("rows", "steps", "alternatives"), "int32", "the most probable tokens of each place"),
+    Field("alternative_log_probabilities", ("rows", "steps", "alternatives"), "float32", "of these tokens"),
 )
 _CONTINUED = (
     Field("prompts", ("batch", "prompt_length"), "int32", "tokens before, -1 behind those of a row"),
@@ -58,7 +64,8 @@ def row_endpoints(
     * `tokens(texts)`, `chat_tokens(roles, contents)`: the token ids of prompts;
     * `begin(token_ids, lengths, index, state)`: feeds prompts, whole or in pieces; returns the state;
     * `advance(token_ids, ..., steps, state)`: writes some tokens in each row; returns them, and the state;
-    * `continuation(prompts, token_ids)`, `chat_continuation`: the texts of generated tokens.
+    * `continuation(prompts, token_ids)`, `chat_continuation`: the texts of generated tokens;
+    * `score_tokens(token_ids, alternatives)`: the log-probability of each token of given texts.
 
     The state has one tensor per cache, with rows on the first axis. Each tensor is an input and an output. The
     properties of `advance` hold what a server needs to know of the model: ends, lengths, the sampler of the export.
@@ -115,6 +122,7 @@ def row_endpoints(
         "begin": Endpoint(begin, (*_BEGUN, *state), state, "Feeds prompts."),
         "advance": Endpoint(advance, (*_ADVANCED, *state), (*_WRITTEN, *state), "Writes some tokens.", properties),
         "continuation": Endpoint(continuation, _CONTINUED, (_TEXTS,), "Texts of generated tokens."),
+        "score_tokens": score_tokens_endpoint(generator.backbone),
     }
     if getattr(tokenizer, "chat_format", None) is None or not preprocessor.takes_conversations:
         return endpoints

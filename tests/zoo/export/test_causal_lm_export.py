@@ -64,6 +64,9 @@ for directory in request["exports"]:
     result["signatures"] = sorted(model.signatures)
     if "advance" in model.signatures:
         tokens = model.signatures["tokens"](texts=texts)
+        few_tokens = tokens["token_ids"][:9]
+        found = model.signatures["score_tokens"](token_ids=few_tokens, alternatives=tf.constant(3))
+        result["tokens"] = [few_tokens.numpy().tolist(), {name: each.numpy().tolist() for name, each in found.items()}]
         added = write_in_rows(model, directory, tokens, "continuation", "texts", request["seed"])
         result["rows"] = [(a + b).decode("utf-8", "replace") for a, b in zip(texts.numpy(), added)]
     result["errors"] = []
@@ -180,9 +183,28 @@ def test_scores_and_logits(model, prompts, forward_inputs, answers):
 
 def test_rows_write_what_python_generates(model, prompts, answers):
     assert answers["greedy"]["signatures"] == ["forward", "generate", "score", "serve", "serving_default"]
-    several = ["advance", "begin", "continuation", *answers["greedy"]["signatures"], "tokens"]
-    assert answers["sample"]["signatures"] == several
+    rows = ["advance", "begin", "continuation", "score_tokens", "tokens"]
+    assert answers["sample"]["signatures"] == sorted([*answers["greedy"]["signatures"], *rows])
     assert answers["sample"]["rows"] == model.generate(prompts, **EXPORTS["sample"], batch_size=256)
+
+
+def test_each_token_has_the_probability_that_the_logits_give_it(model, answers):
+    ids, scored = answers["sample"]["tokens"]
+    ids = np.array(ids)
+    is_token = ids >= 0
+    assert not is_token.all()
+    logits = np.asarray(model({"token_ids": np.maximum(ids, 0), "padding_mask": is_token}), "float64")[:, :-1]
+    expected = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    known = is_token[:, 1:]
+    chosen = np.take_along_axis(expected, np.maximum(ids[:, 1:, None], 0), axis=-1)[:, :, 0]
+    assert [row[0] for row in scored["log_probabilities"]] == [0.0] * len(ids)
+    values = np.array(scored["log_probabilities"])[:, 1:]
+    np.testing.assert_allclose(values, np.where(known, chosen, 0), rtol=1e-4, atol=1e-4)
+    best, scores = (np.array(scored[f"alternative_{name}"])[:, 1:] for name in ("ids", "log_probabilities"))
+    order = np.argsort(-expected, axis=-1, kind="stable")[:, :, :3]
+    np.testing.assert_array_equal(best, np.where(known[:, :, None], order, -1))
+    kept = np.where(known[:, :, None], np.take_along_axis(expected, order, axis=-1), 0)
+    np.testing.assert_allclose(scores, kept, rtol=1e-4, atol=1e-4)
 
 
 def test_prompt_longer_than_the_model(answers):

@@ -26,6 +26,7 @@ from zoo.generation import (
     PresencePenalty,
     Sample,
 )
+from zoo.generation.row_adjustments import RowAdjustments
 from zoo.generation.rows import RowDecoder
 from zoo.generation.samplers import SampleByRow
 
@@ -144,6 +145,8 @@ def run(backbone, texts, generator):
             matrix(lambda text: list(text.adjustments[2]), "int32"),
             matrix(lambda text: list(text.adjustments[2].values()), "float32"),
             column(lambda text: text.adjustments[3], "int32"),
+            ops.zeros((ROWS, 0), dtype="int32"),
+            ops.convert_to_tensor(0, dtype="int32"),
             ops.convert_to_tensor(int(generator.integers(1, 6)), dtype="int32"),
         )
         state = result["state"]
@@ -215,6 +218,109 @@ def test_adjustments_of_rows_are_those_of_processors():
         assert len(text.written) >= least
         changed += bool(processors) and text.written != alone(())
     assert changed > 5
+
+
+def begun(decoder, prompts):
+    """The state and the last tokens of prompts of one length."""
+    prompts = np.array(prompts, "int32")
+    rows, length = prompts.shape
+    index = ops.zeros((rows,), dtype="int32")
+    counts = ops.full((rows,), length - 1, dtype="int32")
+    state = decoder.begin(prompts[:, :-1], counts, index, decoder.empty(rows, CAPACITY))
+    return state, ops.convert_to_tensor(prompts[:, -1]), counts
+
+
+def advance(decoder, prompts, *, allowed=None, alternatives=0, steps=1, places=0, min_tokens=0, compiled=False):
+    """Greedy tokens behind prompts of one length."""
+    rows = len(prompts)
+    nothing, zeros = ops.full((rows, 1), -1, dtype="int32"), ops.zeros((rows,), dtype="int32")
+    none = ops.zeros((rows,), dtype="float32")
+    allowed = np.zeros((rows, 0)) if allowed is None else allowed
+    inputs = (
+        *begun(decoder, prompts),
+        zeros + places,
+        zeros + 40,
+        ops.convert_to_tensor([[*ENDS]] * rows, dtype="int32"),
+        ops.cast(zeros, "int64"),
+        zeros,
+        none,
+        zeros,
+        none + 1,
+        none,
+        nothing,
+        none,
+        none,
+        nothing,
+        ops.zeros((rows, 1), dtype="float32"),
+        zeros + min_tokens,
+        ops.convert_to_tensor(np.asarray(allowed, "int64").astype("int32")),
+        ops.convert_to_tensor(alternatives, dtype="int32"),
+    )
+    if compiled and keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        # as in an export, where no number of words is known
+        function = tf.function(lambda *inputs: decoder.advance(*inputs, steps=steps), reduce_retracing=True)
+        specs = [tf.TensorSpec([None] * len(each.shape), each.dtype) for each in inputs[1:]]
+        state = [tf.TensorSpec(each.shape, each.dtype) for each in inputs[0]]
+        return function.get_concrete_function(state, *specs)(*inputs)
+    return decoder.advance(*inputs, steps=steps)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_the_most_probable_tokens_are_those_of_the_whole_text(compiled):
+    backbone = make_backbone("window")
+    prompts = [[4, 9, 3, 15], [20, 2, 2, 18]]
+    result = advance(RowDecoder(backbone), prompts, alternatives=5, steps=6, compiled=compiled)
+    ids, scores, lengths = (ops.convert_to_numpy(result[n]) for n in ("token_ids", "log_probabilities", "lengths"))
+    best, values = (ops.convert_to_numpy(result[f"alternative_{n}"]) for n in ("ids", "log_probabilities"))
+    assert best.shape == values.shape == (2, 6, 5)
+    for row, prompt in enumerate(prompts):
+        whole = np.array([prompt + ids[row, : lengths[row]].tolist()])
+        hidden = backbone({"token_ids": whole, "padding_mask": np.ones_like(whole, bool)})
+        logits = ops.convert_to_numpy(backbone.logits(hidden))[0, len(prompt) - 1 : -1].astype("float64")
+        expected = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+        order = np.argsort(-expected, axis=-1)[:, :5]
+        np.testing.assert_array_equal(best[row, : lengths[row]], order)
+        kept = np.take_along_axis(expected, order, axis=-1)
+        np.testing.assert_allclose(values[row, : lengths[row]], kept, rtol=1e-4, atol=1e-4)
+        # a greedy token is the first of them, and its number is the same number
+        np.testing.assert_array_equal(values[row, : lengths[row], 0], scores[row, : lengths[row]])
+
+
+def words_of(allowed):
+    """The bits of sets of tokens, by Python's integers."""
+    numbers = [sum(1 << token for token in tokens) for tokens in allowed]
+    return [[number & 0xFFFFFFFF] for number in numbers]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_rows_go_on_with_allowed_tokens_alone(compiled):
+    backbone = make_backbone("window")
+    decoder, prompts = RowDecoder(backbone), [[4, 9, 3], [20, 2, 2], [5, 5, 6]]
+    ids = np.array(prompts)
+    hidden = backbone({"token_ids": ids, "padding_mask": np.ones_like(ids, bool)})
+    logits = ops.convert_to_numpy(backbone.logits(hidden))[:, -1]
+    generator, seen = np.random.default_rng(2), set()
+    for _ in range(5):
+        allowed = [set(generator.choice(SIZE, 4, replace=False).tolist()), set(range(SIZE)), {int(SIZE - 1)}]
+        result = advance(decoder, prompts, allowed=words_of(allowed), compiled=compiled)
+        chosen = ops.convert_to_numpy(result["token_ids"])[:, 0].tolist()
+        assert chosen == [
+            max(tokens, key=lambda token, row=row: logits[row, token]) for row, tokens in enumerate(allowed)
+        ]
+        seen.add(chosen[0])
+    assert len(seen) > 1
+
+
+def test_bits_of_larger_vocabularies():
+    """Token t is bit t % 32 of word t // 32, the sign of a word included."""
+    allowed = {31, 32, 63, 64, 95, 99}
+    words = [sum(1 << (token % 32) for token in allowed if token // 32 == word) for word in range(4)]
+    adjust = RowAdjustments(*[ops.zeros((1,))] * 8, ops.convert_to_tensor(np.array([words], "uint32").view("int32")))
+    logits = ops.convert_to_numpy(adjust._allowed_alone(ops.zeros((1, 100))))[0]
+    assert set(np.flatnonzero(logits == 0)) == allowed
+    assert set(np.unique(logits)) == {0, -np.inf}
 
 
 def test_state_has_names_and_sizes():
