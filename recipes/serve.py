@@ -1,6 +1,7 @@
-"""Serves exported models through the APIs of TensorFlow Serving, OpenAI, Text Embeddings Inference and Cohere.
+"""Serves models through the APIs of TensorFlow Serving, OpenAI, Text Embeddings Inference and Cohere.
 
-python -m recipes.serve runs/dates/export
+python -m recipes.serve runs/dates
+python -m recipes.serve SmolLM2-135M-Instruct.Q4_1.gguf
 python -m recipes.serve models --port 8080 --host 0.0.0.0
 
 The page at / of the server tries the models in a browser.
@@ -17,11 +18,12 @@ import recipes.serving.app
 import recipes.serving.http_server
 from recipes.command.extras import require_extra
 from recipes.common.config import run_recipe, setting
-from recipes.common.errors import ConfigError
-from recipes.common.output_file import check_place
+from recipes.common.errors import ConfigError, RecipeError
+from recipes.common.saved_models import TASKS
 from recipes.serving.limits import LOCAL_HOSTS, LimitsConfig
 from recipes.serving.logs import set_up_logs
 from recipes.serving.model_folders import find_versions
+from recipes.serving.saved_source import default_cache, exported, require_source
 
 # The environment variable that holds the key which requests must bring.
 KEY_VARIABLE = "ZOO_API_KEY"
@@ -45,10 +47,20 @@ class BatchingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class ServeConfig:
-    """Serves exported models. With the environment variable ZOO_API_KEY requests must bring this key."""
+    """Serves models. With the environment variable ZOO_API_KEY requests must bring this key."""
 
     models: str = setting(
-        help="An export, a model's folder of versions, or a folder of such models.", words="first", offers="paths"
+        help="A run folder, an export, a model's folder of versions, or a folder of such models. Or a saved model, "
+        "which is exported first: a directory, also of the Transformers library, a file .gguf, a name of "
+        "`zoo presets`, or hf://owner/name.",
+        words="first",
+        offers="paths",
+    )
+    task: str | None = setting(
+        None, f"Of a saved model: one of {', '.join(TASKS)}; null for the kind that was saved.", offers=TASKS
+    )
+    cache: str | None = setting(
+        None, "Folder that keeps the exports of saved models. null: one in the user's folder of caches.", offers="paths"
     )
     host: str = setting("127.0.0.1", "Address to listen at. An address other than this machine's own needs a key.")
     port: int = setting(8501, "Port of HTTP.", least=0, most=65535)
@@ -73,9 +85,14 @@ def main(config: ServeConfig) -> None:
         raise ConfigError(
             f"host must be one of {', '.join(LOCAL_HOSTS)} without a key, got {config.host!r}: set {KEY_VARIABLE}"
         )
-    check_place(config.models, "models", saved_model=True)
-    if not find_versions(Path(config.models)):
-        raise ConfigError(f"models must be a folder with exported models, got {config.models!r}, which holds none")
+    folder = Path(config.models)
+    is_export = folder.is_dir() and bool(find_versions(folder))
+    if not is_export:
+        require_source(config.models)
+    if config.task not in (None, *TASKS):
+        raise ConfigError(f"task must be one of {', '.join(TASKS)}, or null, got {config.task!r}")
+    if is_export and config.task is not None:
+        raise ConfigError(f"task must be null for models that have been exported, got {config.task!r}")
     require_extra("serve", "Serving")
     http_server = recipes.serving.http_server
     listener = http_server.listen(config.host, config.port)
@@ -83,8 +100,19 @@ def main(config: ServeConfig) -> None:
         http_server.listen(config.host, config.grpc_port).close()
     set_up_logs()
     http_server.allow_many_connections()
+    failures: list[RecipeError] = []
+
+    async def export() -> Path:
+        try:
+            return await exported(config.models, config.task, cache)
+        except RecipeError as error:
+            failures.append(error)
+            server.should_exit = True
+            raise
+
+    cache = Path(config.cache or default_cache()).expanduser()
     app = recipes.serving.app.make_app(
-        Path(config.models),
+        folder if is_export else export,
         config.limits,
         dataclasses.asdict(config.batching),
         api_key=api_key,
@@ -93,7 +121,10 @@ def main(config: ServeConfig) -> None:
         grpc_address=None if config.grpc_port is None else (config.host, config.grpc_port),
     )
     logging.getLogger(__name__).info("http://%s:%d is where to ask.", *listener.getsockname()[:2])
-    http_server.HttpServer(app, config.limits, config.drain, app.state.begin_end).run([listener])
+    server = http_server.HttpServer(app, config.limits, config.drain, app.state.begin_end)
+    server.run([listener])
+    if failures:
+        raise failures[0]
 
 
 if __name__ == "__main__":

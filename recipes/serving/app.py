@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 def make_app(
-    folder: Path,
+    folder: Path | Callable[[], Awaitable[Path]],
     limits: LimitsConfig,
     options: dict[str, Any],
     *,
@@ -49,7 +49,7 @@ def make_app(
     """Returns the application that serves the models of a folder.
 
     Args:
-        folder: See `recipes.serving.model_folders.find_versions`.
+        folder: See `recipes.serving.served_models.ServedModels`.
         limits: What it takes.
         options: Options of the workers.
         api_key: The key that requests must bring; None for none.

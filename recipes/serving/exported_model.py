@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +41,9 @@ class ExportedModel:
         description = json.loads((Path(directory) / DESCRIPTION_FILE).read_text(encoding="utf-8"))
         self.default, self.endpoints = description["default"], description["endpoints"]
         # its functions do not keep their variables
-        self._model = tf.saved_model.load(str(directory))
+        # TensorFlow takes a path for a pattern of file names: from within the folder any path will do
+        with contextlib.chdir(directory):
+            self._model = tf.saved_model.load(".")
         self._signatures = dict(self._model.signatures)
         missing = sorted(set(self.endpoints) - set(self._signatures))
         if missing:

@@ -15,8 +15,9 @@ _NUMBER = re.compile("[0-9]{1,18}")
 def find_versions(folder: Path) -> dict[str, dict[int, Path]]:
     """Returns the folders of exports by name and version.
 
-    A folder is one of three: an export itself, which is version 1 of a model of the folder's name (of a run folder's,
-    where the export is its `export`); a model, with a folder for each version; or a folder of models.
+    A folder is one of four: an export itself, which is version 1 of a model of the folder's name (of a run folder's,
+    where the export is its `export`); a model, with a folder for each version; a folder of models; or a run folder,
+    whose `export` is one of the others.
 
     Args:
         folder: The folder.
@@ -51,7 +52,9 @@ def find_versions(folder: Path) -> dict[str, dict[int, Path]]:
             continue
         if versions:
             found[entry.name] = versions
-    return found
+    exports = folder / "export"
+    # a run folder, and no folder of models of which one is called so
+    return find_versions(exports) if set(found) <= {"export"} and exports.is_dir() else found
 
 
 def _versions(folder: Path) -> dict[int, Path]:

@@ -8,12 +8,10 @@ import dataclasses
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from recipes.common.errors import ConfigError
-from recipes.common.output_file import check_place
 from recipes.serving.model_folders import find_versions
 from recipes.serving.worker_client import WorkerClient, WorkerError
 
@@ -75,7 +73,7 @@ class ServedModels:
     is not mounted. A process that ends by itself is started anew.
 
     Args:
-        folder: See `find_versions`.
+        folder: See `find_versions`. Or a function that gives it once it is there: until then models are being loaded.
         options: Options of the workers.
         interval: Seconds between two looks at the folder.
         drain: Seconds that all versions have for their last answers when the server ends.
@@ -96,7 +94,7 @@ class ServedModels:
 
     def __init__(
         self,
-        folder: Path,
+        folder: Path | Callable[[], Awaitable[Path]],
         options: dict[str, Any],
         interval: float = 2.0,
         drain: float = 30.0,
@@ -264,6 +262,8 @@ class ServedModels:
 
     async def look(self) -> None:
         """Looks at the folder, and brings what is served in line with it."""
+        if not isinstance(self._folder, Path):
+            self._folder = await self._folder()
         found = await asyncio.to_thread(find_versions, self._folder)
         if not found and self._current:
             raise FileNotFoundError("there are no models")
@@ -336,15 +336,10 @@ class ServedModels:
         others.append(version)
         _log.info("Loading version %d of %s.", version.number, name)
         try:
-            # TensorFlow would say that there is no such file
-            check_place(version.folder, "models", saved_model=True)
             version.worker = await WorkerClient.start(version.folder, self._options)
-        except (ConfigError, WorkerError) as error:
-            version.state = FAILED
-            is_path = isinstance(error, ConfigError)
-            version.reason = "TensorFlow cannot load a model from its path." if is_path else str(error)
-            cause = f": {error}" if is_path else ""
-            _log.error("Version %d of %s could not be loaded%s.", version.number, name, cause)
+        except WorkerError as error:
+            version.state, version.reason = FAILED, str(error)
+            _log.error("Version %d of %s could not be loaded.", version.number, name)
             return False
         except BaseException:
             others.remove(version)

@@ -42,17 +42,17 @@ def ports(count):
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.pages
-def test_five_commands(folder, capsys):
+def test_four_commands(folder, capsys):
     http, rpc = ports(2)
 
     def with_ports(text):
         text = text.replace("8501", http).replace("8500", rpc)
-        return text.replace("recipes.serve models", f"recipes.serve models --port {http}")
+        return text.replace("recipes.serve runs/dates", f"recipes.serve runs/dates --port {http}")
 
-    train, copy, serve, ask = (with_ports(line).removesuffix(" &") for line in COMMANDS)
+    train, serve, ask = (with_ports(line).removesuffix(" &") for line in COMMANDS)
     assert train == "python -m recipes.translate"
-    for command in (f"{train} {' '.join(QUICK.splitlines())}", copy):
-        subprocess.run(command.replace("python ", f"{sys.executable} "), shell=True, check=True, timeout=400)
+    command = f"{train} {' '.join(QUICK.splitlines())}"
+    subprocess.run(command.replace("python ", f"{sys.executable} "), shell=True, check=True, timeout=400)
     server = subprocess.Popen(f"exec {serve}".replace("python ", f"{sys.executable} "), shell=True)
     try:
         answer = subprocess.run(ask, shell=True, check=True, capture_output=True, text=True, timeout=200).stdout
@@ -74,4 +74,4 @@ def test_the_page_names_what_there_is():
     from recipes.serving.limits import LimitsConfig
 
     named = re.findall(r"^\| `limits\.(\w+)`", PAGE, re.MULTILINE)
-    assert set(named) == set(LimitsConfig.__dataclass_fields__) and len(COMMANDS) == 4 and len(PROGRAMS) == 2
+    assert set(named) == set(LimitsConfig.__dataclass_fields__) and len(COMMANDS) == 3 and len(PROGRAMS) == 2

@@ -23,7 +23,8 @@ class NamedReader(Reader):
         return os.fspath(source) in list_presets() and not source.exists()
 
     def task_of(self, source: Path) -> str:
-        raise ValueError(f"task must be given: {source} names an architecture.")
+        reader, directory = _published(source)
+        return reader.task_of(directory)
 
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
         if load_weights:

