@@ -117,8 +117,8 @@ def _most_probable(logits: Any, count: Any) -> Any:
     bits = ops.view(logits, "int32")
     keys = ops.where(bits >= 0, bits, ops.bitwise_xor(bits, 0x7FFFFFFF))
     count = ops.where(count > 0, count, logits.shape[-1]) + ops.zeros_like(keys[:, :1])
-    low = ops.zeros_like(count) - 2**31
-    high = ops.zeros_like(count) + (2**31 - 1)
+    low = ops.full_like(count, -(2**31))
+    high = ops.full_like(count, 2**31 - 1)
 
     def halve(_: Any, interval: tuple[Any, Any]) -> tuple[Any, Any]:
         low, high = interval
