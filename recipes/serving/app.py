@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import recipes.serving.tensorflow_grpc
-from recipes.serving import openai_rest, scoring_rest, tensorflow_rest, tokens_rest, web_page
+from recipes.serving import inference_rest, openai_rest, scoring_rest, tensorflow_rest, tokens_rest, web_page
 from recipes.serving.http_server import BEYOND
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
@@ -27,7 +27,7 @@ from recipes.serving.served_models import ServedModels
 from recipes.serving.server_state import ServerState
 
 # What whoever looks after the process asks, also on a connection that is one too many.
-HEALTH_PATHS = ("/health", "/ready")
+HEALTH_PATHS = ("/health", "/ready", *inference_rest.HEALTH_PATHS)
 # What needs no key: also the page, which asks for it.
 OPEN_PATHS = (*HEALTH_PATHS, *web_page.FILES)
 # Where errors are objects.
@@ -94,6 +94,7 @@ def make_app(
         *scoring_rest.routes(),
         *tokens_rest.routes(),
         *tensorflow_rest.routes(),
+        *inference_rest.routes(),
     ]
     app = Starlette(routes=routes, lifespan=lifespan)
     app.state.begin_end = begin_end

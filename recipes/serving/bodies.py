@@ -23,7 +23,20 @@ async def read_json(request: Request, limits: LimitsConfig) -> dict[str, Any]:
         limits: The limits of the server.
 
     Raises:
-        Problem: If it is too large or too slow, or no JSON object in UTF-8; or holds texts that are too long.
+        Problem: As of `read_body` and `parse_json`.
+    """
+    return parse_json(await read_body(request, limits), limits)
+
+
+async def read_body(request: Request, limits: LimitsConfig) -> bytes:
+    """Returns the body of a request.
+
+    Args:
+        request: The request.
+        limits: The limits of the server.
+
+    Raises:
+        Problem: If it is too large or too slow.
     """
     body = bytearray()
     try:
@@ -37,8 +50,21 @@ async def read_json(request: Request, limits: LimitsConfig) -> dict[str, Any]:
         raise Problem(408, f"The body must arrive within {limits.read_seconds:g} seconds.", closes=True) from error
     except ClientDisconnect as error:
         raise Problem(400, "The body did not arrive.") from error
+    return bytes(body)
+
+
+def parse_json(body: bytes, limits: LimitsConfig) -> dict[str, Any]:
+    """Returns the JSON object of a body.
+
+    Args:
+        body: The body.
+        limits: The limits of the server.
+
+    Raises:
+        Problem: If it is no JSON object in UTF-8, or holds texts that are too long.
+    """
     try:
-        content = json.loads(bytes(body).decode("utf-8"), parse_constant=_refused)
+        content = json.loads(body.decode("utf-8"), parse_constant=_refused)
     except UnicodeDecodeError as error:
         raise Problem(400, "The body must be JSON in UTF-8.") from error
     except (ValueError, RecursionError) as error:  # also a number of thousands of digits

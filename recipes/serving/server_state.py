@@ -7,6 +7,8 @@ import hmac
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
 from recipes.serving.problems import Problem
@@ -41,5 +43,15 @@ class ServerState:
 
     def require_rows(self, values: Iterable[Any]) -> None:
         """Raises a `Problem` if one of the inputs has too many rows."""
-        if any(isinstance(value, list) and len(value) > self.limits.rows for value in values):
+        if any(len(value) > self.limits.rows for value in values if isinstance(value, list) or _has_rows(value)):
             raise Problem(413, f"A request must have at most {self.limits.rows} rows.")
+
+    def require_short(self, texts: Iterable[bytes]) -> None:
+        """Raises a `Problem` if a text is too long; a character has at most four bytes."""
+        limit = self.limits.text_characters
+        if any(len(text) > 4 * limit for text in texts):
+            raise Problem(413, f"A text must have at most {limit} characters.")
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim > 0

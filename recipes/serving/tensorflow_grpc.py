@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -211,14 +211,8 @@ class _Service:
         except (TypeError, ValueError, KeyError) as error:
             raise Problem(422, f"The input {name!r} must be a tensor.") from error
         if array.dtype == object:
-            self._require_short(array.ravel())
+            self._state.require_short(array.ravel())
         return array
-
-    def _require_short(self, texts: Iterable[bytes]) -> None:
-        """Raises a `Problem` if a text is too long; a character has at most four bytes."""
-        limit = self._state.limits.text_characters
-        if any(len(text) > 4 * limit for text in texts):
-            raise Problem(413, f"A text must have at most {limit} characters.")
 
     def _examples(self, given: Any, names: list[str]) -> dict[str, Any]:
         """The texts of a list of `tf.Example`."""
@@ -236,7 +230,7 @@ class _Service:
                     raise Problem(422, f"Each example must have one text as the feature {name!r}.")
                 rows[name].append(values[0])
         for texts in rows.values():
-            self._require_short(texts)
+            self._state.require_short(texts)
         return rows
 
 

@@ -49,7 +49,7 @@ async def predict(request: Request) -> JSONResponse:
     _require_keys(body, {"signature_name", "instances", "inputs"})
     if ("instances" in body) == ("inputs" in body):
         raise Problem(400, "The body must have either instances or inputs.")
-    async with state.models.worker(*_place(request)) as worker:
+    async with state.models.worker(*place_of(request)) as worker:
         name, endpoint = find_endpoint(worker.about, body.get("signature_name", DEFAULT_SIGNATURE))
         fields = {field["name"]: field for field in endpoint["inputs"]}
         by_row = "instances" in body
@@ -88,7 +88,7 @@ async def classify(request: Request) -> JSONResponse:
     examples, context = body.get("examples"), body.get("context", {})
     if not isinstance(examples, list) or not all(isinstance(each, dict) for each in [*examples, context]):
         raise Problem(400, "examples must be a list of objects, and context an object.")
-    async with state.models.worker(*_place(request)) as worker:
+    async with state.models.worker(*place_of(request)) as worker:
         name, endpoint = find_endpoint(worker.about, body.get("signature_name", DEFAULT_SIGNATURE))
         outputs = {field["name"] for field in endpoint["outputs"]}
         if "label_names" not in worker.about["endpoints"] or "probabilities" not in outputs:
@@ -108,7 +108,7 @@ async def status(request: Request) -> JSONResponse:
     state: ServerState = request.app.state.server
     if request.scope["path"].endswith((":predict", ":classify")):  # a GET, as a request without a body often is
         raise Problem(405, "Send this request with POST and a body of JSON.")
-    name, number = _place(request)
+    name, number = place_of(request)
     versions = [each for each in state.models.versions(name) if number in (None, each.number)]
     if not versions:
         raise Problem(404, f"There is no version {number} of the model {name!r}.")
@@ -130,14 +130,19 @@ async def status(request: Request) -> JSONResponse:
 async def metadata(request: Request) -> JSONResponse:
     """Answers what the signatures of a model take and return."""
     state: ServerState = request.app.state.server
-    name, number = _place(request)
+    name, number = place_of(request)
     version = state.models.served(name, number)
     signatures = signature_infos(version.worker.about)
     spec = {"name": name, "signature_name": "", "version": str(version.number)}
     return JSONResponse({"model_spec": spec, "metadata": {"signature_def": {"signature_def": signatures}}})
 
 
-def _place(request: Request) -> tuple[str, int | None]:
+def place_of(request: Request) -> tuple[str, int | None]:
+    """Returns name and version of the model in the path of a request; None for the version that is served.
+
+    Raises:
+        Problem: If the version is no number.
+    """
     number = request.path_params.get("version")
     if number is not None and not (number.isascii() and number.isdigit() and len(number) < 19):
         raise Problem(404, "A version must be a number.")
