@@ -90,17 +90,21 @@ class Conversations:
     Args:
         messages: One conversation, a list of messages, or a list of conversations.
         preprocessor: The preprocessor of the task.
+        tools: The tools that the model may call, in OpenAI's form; None for none.
 
     Raises:
         ValueError: If something is no conversation of the tokenizer's format, naming conversation and message.
     """
 
-    def __init__(self, messages: Sequence[Any], preprocessor: Any) -> None:
+    def __init__(self, messages: Sequence[Any], preprocessor: Any, tools: Sequence[Any] | None = None) -> None:
         self._tokenizer = require_chat(preprocessor, "A conversation")
         self.single: bool = any(isinstance(entry, Mapping) for entry in messages)
-        self.rows: list[Sequence[Any]] = [messages] if self.single else list(messages)
-        for row, conversation in enumerate(self.rows):
-            self._tokenizer.chat_format.check(conversation, self._name(row))
+        rows = [messages] if self.single else list(messages)
+        chat_format = self._tokenizer.chat_format
+        self.rows: list[Sequence[Any]] = [
+            chat_format.plain_messages(conversation, self._name(row), tools=tools)
+            for row, conversation in enumerate(rows)
+        ]
         self.edges: AnswerEdges = AnswerEdges.of(self._tokenizer.chat_format)
 
     def _name(self, row: int) -> str:
@@ -149,19 +153,22 @@ class Conversations:
         return Request(prompts.to_list(), None, limits, lengths, [b""] * len(self.rows))
 
 
-def read_asked(texts: Any, preprocessor: Any) -> Texts | Conversations:
+def read_asked(texts: Any, preprocessor: Any, tools: Sequence[Any] | None = None) -> Texts | Conversations:
     """Returns what generation is asked for.
 
     Args:
         texts: One text or many; a conversation, which is a list of messages, or many.
         preprocessor: The preprocessor of the task.
+        tools: The tools that a model may call in its answers; None for none.
 
     Raises:
         TypeError, ValueError: If it is neither, naming the row.
     """
     texts = listed(texts)
     if is_list(texts) and any(_is_of_messages(entry) for entry in texts):
-        return Conversations(texts, preprocessor)
+        return Conversations(texts, preprocessor, tools)
+    if tools is not None:
+        raise ValueError(f"tools must be None with texts, got {shorten(tools)}: give a conversation.")
     return Texts(texts)
 
 

@@ -31,6 +31,7 @@ class TextGenerator(TokenGenerator):
         max_new_tokens: int | None = None,
         stop: Any = None,
         processors: Any = None,
+        tools: Sequence[Any] | None = None,
         beginnings: str | Sequence[str] | None = None,
         strip_prompt: bool = False,
         truncate: bool | None = None,
@@ -66,6 +67,10 @@ class TextGenerator(TokenGenerator):
                 text.
             processors: List of logit processors, see `zoo.generation.get_processors`. They see the prompt with its
                 continuation, or the output without its source.
+            tools: With conversations, the tools that the model may call, in OpenAI's form: `{"type": "function",
+                "function": {"name": ..., "description": ..., "parameters": <JSON schema>}}`. The chat format must have
+                a style of tools. `chat_format.read_reply(answer, tools)` tells words and calls of an answer from each
+                other.
             beginnings: With an encoder-decoder, the beginning of each output: one text, or one per source.
             strip_prompt: Whether to return the generated text without the prompt or beginning. An answer is always
                 without its conversation.
@@ -107,7 +112,7 @@ class TextGenerator(TokenGenerator):
         >>> model.generate("Once upon a time", max_new_tokens=40, sampler={"name": "sample", "temperature": 0.8})
         'Once upon a time there was a ...'
         """
-        asked = read_asked(texts, self.preprocessor)
+        asked = read_asked(texts, self.preprocessor, tools)
         require_count("batch_size", batch_size)
         chosen = self.chosen(
             sampler=sampler, processors=processors, stop=stop, max_length=max_length, max_new_tokens=max_new_tokens
@@ -167,6 +172,7 @@ class TextGenerator(TokenGenerator):
         max_new_tokens: int | None = None,
         stop: Any = None,
         processors: Any = None,
+        tools: Sequence[Any] | None = None,
         beginnings: str | Sequence[str] | None = None,
         strip_prompt: bool = False,
         truncate: bool | None = None,
@@ -183,8 +189,8 @@ class TextGenerator(TokenGenerator):
             texts: One text or conversation, or many, which form one batch.
             chunk: Number of tokens between two pieces, at least 1.
             sampler: As for `generate`, but not beam search.
-            max_length, max_new_tokens, stop, processors, beginnings, truncate, seed, draft, lookahead, jit_compile: As
-                for `generate`.
+            max_length, max_new_tokens, stop, processors, tools, beginnings, truncate, seed, draft, lookahead,
+                jit_compile: As for `generate`.
             strip_prompt: Whether to leave out the prompt, which otherwise is the first piece.
 
         Raises:
@@ -200,7 +206,7 @@ class TextGenerator(TokenGenerator):
         ...     print(piece, end="", flush=True)
         """
         require_count("chunk", chunk)
-        asked = read_asked(texts, self.preprocessor)
+        asked = read_asked(texts, self.preprocessor, tools)
         chosen = self.chosen(
             sampler=sampler, processors=processors, stop=stop, max_length=max_length, max_new_tokens=max_new_tokens
         )

@@ -34,7 +34,7 @@ def check_conversations(tokenizer: Any, x: Any, name: str, loss_on: str) -> dict
 
     Args:
         tokenizer: A tokenizer with a chat format.
-        x: Lists of messages, mappings with "role" and "content".
+        x: Lists of messages, mappings with "role" and "content", and with a style of tools calls and results.
         name: Name of the argument.
         loss_on: What is learned: "replies" or "all".
 
@@ -45,11 +45,12 @@ def check_conversations(tokenizer: Any, x: Any, name: str, loss_on: str) -> dict
     if isinstance(x[0], Mapping):
         raise TypeError(f"{name} must be a list of conversations, got one conversation: put it in a list.")
     chat_format = require_chat_format(tokenizer, "A conversation")
+    plain = []
     for row, messages in enumerate(as_sequence(x, name, "conversations")):
-        chat_format.check(messages, f"{name}[{row}]", add_reply=False)
+        plain.append(chat_format.plain_messages(messages, f"{name}[{row}]", add_reply=False))
         if loss_on == "replies" and not any(message["role"] == "assistant" for message in messages):
             raise ValueError(f"{name}[{row}] must hold a message of 'assistant' to learn, got none.")
-    roles, contents = as_ragged(x)
+    roles, contents = as_ragged(plain)
     return {"roles": roles, "contents": contents}
 
 

@@ -3,7 +3,15 @@
 from zoo.tokenizers.base import Tokenizer
 from zoo.tokenizers.byte_level_bpe import ByteLevelBPETokenizer
 from zoo.tokenizers.characters import character_tokenizer
-from zoo.tokenizers.chat import CHAT_FORMATS, ChatFormat, Turn, chat_format_of, tokenize_chat
+from zoo.tokenizers.chat import (
+    CHAT_FORMATS,
+    TOOL_STYLES,
+    ChatFormat,
+    ToolStyle,
+    Turn,
+    chat_format_of,
+    tokenize_chat,
+)
 from zoo.tokenizers.huggingface import load_huggingface, save_huggingface
 from zoo.tokenizers.marian import MarianTokenizer
 from zoo.tokenizers.sentencepiece import SentencePieceTokenizer
@@ -11,11 +19,13 @@ from zoo.tokenizers.wordpiece import WordPieceTokenizer
 
 __all__ = [
     "CHAT_FORMATS",
+    "TOOL_STYLES",
     "ByteLevelBPETokenizer",
     "ChatFormat",
     "MarianTokenizer",
     "SentencePieceTokenizer",
     "Tokenizer",
+    "ToolStyle",
     "Turn",
     "WordPieceTokenizer",
     "character_tokenizer",

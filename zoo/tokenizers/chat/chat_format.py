@@ -9,8 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from zoo.storage import to_dataclass
+from zoo.tokenizers.chat.calls import ReplyReader
+from zoo.tokenizers.chat.checks import NO_TOOLS, check_conversation, check_tools
 from zoo.tokenizers.chat.pieces import render
-from zoo.tokenizers.chat.turn import DATE, Message, Turn, common_prefix, units
+from zoo.tokenizers.chat.tool_messages import without_tools
+from zoo.tokenizers.chat.tool_style import SYSTEM_WITH_TOOLS, ToolStyle, get_tool_style
+from zoo.tokenizers.chat.turn import DATE, Message, Turn, common_prefix, turn_values, units
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +39,7 @@ class ChatFormat:
         alternates: Whether `user` and `assistant` must take turns, `user` first.
         date: `strftime` format of today's date, which replaces `"{date}"` in the texts; None for texts without a date.
             A SavedModel uses the date of its export.
+        tools: How tools, calls and results are written; None for a format without.
 
     Raises:
         ValueError: If two choices exclude each other.
@@ -55,6 +60,7 @@ class ChatFormat:
     last_reply: Turn | None = None
     alternates: bool = False
     date: str | None = None
+    tools: ToolStyle | None = None
 
     def __post_init__(self) -> None:
         if missing := {"user", "assistant"} - set(self.turns):
@@ -73,6 +79,36 @@ class ChatFormat:
         object.__setattr__(self, "special_tokens", tuple(self.special_tokens))
         if "" in self.special_tokens:
             raise ValueError("special_tokens must not hold an empty token.")
+        if self.tools is not None:
+            self._check_style(self.tools)
+
+    def _check_style(self, style: ToolStyle) -> None:
+        if not isinstance(style, ToolStyle):
+            raise ValueError(f"tools must be a ToolStyle, got {style!r:.80}.")
+        if (style.place == "system" or style.environment) and "system" not in self.turns:
+            raise ValueError("tools must not need the role 'system' in a format without, got a style that needs it.")
+        if missing := [token for token in style.special_tokens if token not in self.special_tokens]:
+            raise ValueError(f"special_tokens must hold those of tools, {missing} missing: use with_tools().")
+        if "tool" in self.turns:
+            raise ValueError("turns must not have the role 'tool' with a style of tools.")
+
+    def with_tools(self, style: Any) -> ChatFormat:
+        """Returns the same format with a style of tools.
+
+        Args:
+            style: A name in `TOOL_STYLES`, or a `ToolStyle`. The model must have learnt it.
+
+        Raises:
+            ValueError: If it is neither, or needs a role that the format does not have.
+
+        Example:
+
+        >>> CHAT_FORMATS["chatml"].with_tools("hermes").tools.arguments
+        'arguments'
+        """
+        style = get_tool_style(style)
+        tokens = tuple(token for token in style.special_tokens if token not in self.special_tokens)
+        return dataclasses.replace(self, tools=style, special_tokens=(*self.special_tokens, *tokens))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ChatFormat:
@@ -86,8 +122,9 @@ class ChatFormat:
         if isinstance(turns, Mapping):
             values["turns"] = {}
         parsed = to_dataclass(_Plain, values, "chat_format")
+        style = None if parsed.tools is None else ToolStyle.from_dict(parsed.tools, "chat_format: tools")
         named = {role: to_dataclass(Turn, turn, f"chat_format: turns.{role}") for role, turn in dict(turns).items()}
-        return cls(**{**vars(parsed), "turns": named, "special_tokens": tuple(parsed.special_tokens)})
+        return cls(**{**vars(parsed), "turns": named, "special_tokens": tuple(parsed.special_tokens), "tools": style})
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the choices that differ from their defaults, as values for JSON."""
@@ -96,9 +133,11 @@ class ChatFormat:
             value = getattr(self, field.name)
             if value != field.default:
                 values[field.name] = value
-        values["turns"] = {role: _turn_values(turn) for role, turn in self.turns.items()}
+        values["turns"] = {role: turn_values(turn) for role, turn in self.turns.items()}
         if self.last_reply is not None:
-            values["last_reply"] = _turn_values(self.last_reply)
+            values["last_reply"] = turn_values(self.last_reply)
+        if self.tools is not None:
+            values["tools"] = self.tools.to_dict()
         return json.loads(json.dumps(values))
 
     def today(self, text: str) -> str:
@@ -108,9 +147,26 @@ class ChatFormat:
         return text.replace(DATE, datetime.datetime.now().strftime(self.date))
 
     @property
+    def written_turns(self) -> dict[str, Turn]:
+        """The turns of all messages that `plain_messages` returns: those of the format, and those of its tools."""
+        if self.tools is None:
+            return dict(self.turns)
+        turns = {**self.turns, **self.tools.turns}
+        if self.tools.environment:
+            system = self.turns["system"]
+            # behind the header, which ends with a control token and line breaks
+            parts = units(system.before, self.special_tokens)
+            cut = max((place + 1 for place, unit in enumerate(parts) if unit in self.special_tokens), default=0)
+            while cut < len(parts) and parts[cut] == "\n":
+                cut += 1
+            before = "".join([*parts[:cut], self.tools.environment, *parts[cut:]])
+            turns[SYSTEM_WITH_TOOLS] = dataclasses.replace(system, before=before)
+        return turns
+
+    @property
     def texts(self) -> list[str]:
         """All texts of the format."""
-        turns = [*self.turns.values(), *([] if self.last_reply is None else [self.last_reply])]
+        turns = [*self.written_turns.values(), *([] if self.last_reply is None else [self.last_reply])]
         return [self.start, self.reply, *(text for turn in turns for text in (turn.before, turn.after))]
 
     def split_reply(self, turn: Turn) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -140,64 +196,84 @@ class ChatFormat:
         stop = after[: min(places, default=len(after))].strip()
         return None, stop or None
 
-    def check(self, messages: Any, name: str = "messages", add_reply: bool = True) -> None:
+    def check(
+        self, messages: Any, name: str = "messages", add_reply: bool = True, tools: Sequence[Any] | None = None
+    ) -> None:
         """Checks a conversation.
 
         Args:
             messages: The conversation.
             name: Name of the conversation, for the error message.
             add_reply: Whether a reply is asked for.
+            tools: The tools that the model may call, in OpenAI's form.
 
         Raises:
-            ValueError: No messages, an unknown role or key, roles that do not take turns, or content that is not a
-                `str`. The message names conversation and message.
+            ValueError: No messages, an unknown role or key, roles that do not take turns, content that is not a `str`,
+                or a call, a result or tools that the format cannot write. The message names conversation and message.
         """
-        if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
-            raise ValueError(f"{name} must be a list of messages, got {messages!r:.80}.")
-        if not messages:
-            raise ValueError(f"{name} must hold at least one message, got {messages!r}.")
-        for place, message in enumerate(messages):
-            if not isinstance(message, Mapping) or message.keys() != {"role", "content"}:
-                raise ValueError(f"{name}[{place}] must have the keys 'role' and 'content', got {message!r:.200}.")
-            role, content = message["role"], message["content"]
-            if not isinstance(content, str):
-                raise ValueError(f"{name}[{place}]['content'] must be a str, got {content!r:.200}.")
-            try:
-                content.encode()
-            except UnicodeEncodeError as error:
-                raise ValueError(f"{name}[{place}]['content'] must be a text that UTF-8 can hold: {error}.") from error
-            if not isinstance(role, str) or role not in self.turns:
-                raise ValueError(f"{name}[{place}]['role'] must be one of {sorted(self.turns)}, got {role!r:.80}.")
-            if role == "system" and place > 0:
-                raise ValueError(
-                    f"{name}[{place}]['role'] must not be 'system' behind the first message, got 'system'."
-                )
-        roles = [message["role"] for message in messages]
-        turns = [(place, role) for place, role in enumerate(roles) if role != "system"]
-        for turn, (place, role) in enumerate(turns) if self.alternates else ():
-            expected = ("user", "assistant")[turn % 2]
-            if role != expected:
-                raise ValueError(
-                    f"{name}[{place}]['role'] must be {expected!r}, got {role!r}: user and assistant must take turns."
-                )
-        if add_reply and self.alternates and roles[-1] != "user":
-            raise ValueError(f"{name}[{len(roles) - 1}]['role'] must be 'user' where a reply is asked for.")
-        has_system = roles[0] == "system" or self.default_system is not None
-        if has_system and self.system_place != "turn" and "user" not in roles:
-            raise ValueError(f"{name} must hold a message of 'user', which takes up the system message, got none.")
+        check_conversation(self, messages, name, add_reply, tools)
 
-    def render(self, messages: Sequence[Message], add_reply: bool = True) -> str:
-        """Returns a conversation as one text, for display. To tokenize a conversation use `tokenize_chat`.
+    def plain_messages(
+        self,
+        messages: Any,
+        name: str = "messages",
+        add_reply: bool = True,
+        tools: Sequence[Any] | None = None,
+    ) -> list[Message]:
+        """Checks a conversation and returns it as messages with `role` and `content` alone, which graph functions take.
 
         Args:
-            messages: Mappings with `role` and `content`.
-            add_reply: Whether to add the text that asks for a reply.
+            messages, name, add_reply, tools: As for `check`.
 
         Raises:
             ValueError: As for `check`.
         """
-        self.check(messages, add_reply=add_reply)
-        return render(self, [messages], add_reply)[0]
+        self.check(messages, name, add_reply, tools)
+        return without_tools(self, messages, tools)
+
+    def render(self, messages: Sequence[Message], add_reply: bool = True, tools: Sequence[Any] | None = None) -> str:
+        """Returns a conversation as one text, for display. To tokenize a conversation use `tokenize_chat`.
+
+        Args:
+            messages: Mappings with `role` and `content`, and with a style of tools calls (`tool_calls`) and results.
+            add_reply: Whether to add the text that asks for a reply.
+            tools: The tools that the model may call, in OpenAI's form.
+
+        Raises:
+            ValueError: As for `check`.
+        """
+        return render(self, [self.plain_messages(messages, add_reply=add_reply, tools=tools)], add_reply)[0]
+
+    def read_reply(self, text: str, tools: Sequence[Any]) -> dict[str, Any]:
+        """Returns a reply as a message: its words, and the tools that it calls.
+
+        The message may be added to the conversation, before the results of the calls.
+
+        Args:
+            text: What the model wrote.
+            tools: The tools that it may call, in OpenAI's form.
+
+        Returns:
+            `{"role": "assistant", "content": ..., "tool_calls": [...]}`; no calls are left out, and words that are none
+            are None beside calls. Arguments are a text in JSON.
+
+        Raises:
+            ValueError: If the format has no style of tools.
+
+        Example:
+
+        >>> chat_format = CHAT_FORMATS["chatml"].with_tools("hermes")
+        >>> chat_format.read_reply('<tool_call>{"name": "now", "arguments": {}}</tool_call>', tools)
+        {'role': 'assistant', 'content': None, 'tool_calls': [{'id': 'k3v...', 'type': 'function', ...}]}
+        """
+        if self.tools is None:
+            raise ValueError(f"read_reply() needs a style of tools: {NO_TOOLS}.")
+        check_tools(self, tools)
+        reader = ReplyReader(self.tools, [tool["function"]["name"] for tool in tools])
+        words, calls = reader.read(text)
+        if not calls:
+            return {"role": "assistant", "content": words}
+        return {"role": "assistant", "content": words or None, "tool_calls": [call.to_dict() for call in calls]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,7 +290,4 @@ class _Plain:
     last_reply: Turn | None = None
     alternates: bool = False
     date: str | None = None
-
-
-def _turn_values(turn: Turn) -> dict[str, str]:
-    return {name: value for name, value in vars(turn).items() if value}
+    tools: dict[str, Any] | None = None

@@ -47,7 +47,9 @@ def require_chat_format(tokenizer: Any, what: str) -> ChatFormat:
     return tokenizer.chat_format
 
 
-def tokenize_chat(tokenizer: Any, messages: Sequence[Message], add_reply: bool = True) -> list[int]:
+def tokenize_chat(
+    tokenizer: Any, messages: Sequence[Message], add_reply: bool = True, tools: Sequence[Any] | None = None
+) -> list[int]:
     """Tokenizes a conversation. Only the format produces control tokens; in a message they are plain text.
 
     Ids equal those of the rendered text with its control tokens, unless a message contains the text of one.
@@ -56,6 +58,7 @@ def tokenize_chat(tokenizer: Any, messages: Sequence[Message], add_reply: bool =
         tokenizer: A tokenizer with a chat format.
         messages: Mappings with `role` and `content`.
         add_reply: Whether to add the text that asks for a reply.
+        tools: The tools that the model may call, in OpenAI's form; None for none.
 
     Returns:
         The ids, start tokens of the format included.
@@ -68,8 +71,9 @@ def tokenize_chat(tokenizer: Any, messages: Sequence[Message], add_reply: bool =
     >>> tokenize_chat(tokenizer.with_chat_format("chatml"), [{"role": "user", "content": "Hello"}])
     [151644, 872, 198, 9707, 151645, 198, 151644, 77091, 198]
     """
-    require_chat_format(tokenizer, "tokenize_chat()").check(messages, add_reply=add_reply)
-    return chat_tokens(tokenizer, *as_ragged([messages]), add_reply).ids.to_list()[0]
+    chat_format = require_chat_format(tokenizer, "tokenize_chat()")
+    plain = chat_format.plain_messages(messages, add_reply=add_reply, tools=tools)
+    return chat_tokens(tokenizer, *as_ragged([plain]), add_reply).ids.to_list()[0]
 
 
 def chat_tokens(

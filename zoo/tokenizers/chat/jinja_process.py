@@ -61,7 +61,7 @@ def render_all(
 
     Args:
         template, date: As for `make_template`.
-        variables: What it gets in each case, the special tokens.
+        variables: What it gets in each case, the special tokens and tools.
         probes: `{"messages", "add_generation_prompt"}` of each conversation.
     """
     compiled = make_template(template, date)
@@ -69,7 +69,7 @@ def render_all(
     for probe in probes:
         try:
             text = ""
-            for part in compiled.generate(**{"tools": None, "documents": None, **variables, **probe}):
+            for part in compiled.generate(**{"documents": None, **variables, **probe}):
                 text += part
                 if len(text) > left:
                     raise ValueError(f"it renders more than {MOST_CHARACTERS} characters")

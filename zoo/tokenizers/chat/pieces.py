@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from zoo.tokenizers.chat.tool_style import CALLED
 from zoo.tokenizers.chat.turn import STRIPS, Message, Turn
-from zoo.tokenizers.chat.words import checked_kinds, has_thoughts, stripped, written_words
+from zoo.tokenizers.chat.words import begins_with_system, checked_kinds, has_thoughts, is_of, stripped, written_words
 from zoo.tokenizers.tensors import import_tensorflow, repeat, row_ids
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def pieces_of(
     # the parts of all conversations in order
     number = kinds.nrows()
     splits = kinds.row_splits * _PARTS
-    is_reply = kinds.values == list(chat_format.turns).index("assistant")
+    is_reply = is_of(kinds.values, list(chat_format.written_turns), ("assistant", CALLED))
     learned = tf.reshape(is_reply[:, tf.newaxis] & tf.constant(_LEARNED), [-1])
     coded = tf.reshape(parts, [-1]) * 2 + tf.cast(learned, tf.int32)
     order = [tf.fill([number, 1], 2 * start), tf.RaggedTensor.from_row_splits(coded, splits, validate=False)]
@@ -124,8 +125,8 @@ def _with_default_system(chat_format: Any, kinds: Any, contents: Any) -> tuple[A
     if chat_format.default_system is None:
         return kinds, contents
     tf = import_tensorflow()
-    system = list(chat_format.turns).index("system")
-    missing = tf.cast(kinds[:, :1].to_tensor(-1, shape=[None, 1])[:, 0] != system, tf.int64)
+    system = list(chat_format.written_turns).index("system")
+    missing = tf.cast(~begins_with_system(chat_format, kinds), tf.int64)
     count = tf.reduce_sum(missing)
 
     def joined(value: Any, column: Any) -> Any:
@@ -138,10 +139,10 @@ def _with_default_system(chat_format: Any, kinds: Any, contents: Any) -> tuple[A
 def _parts_of_messages(chat_format: Any, kinds: Any, contents: Any, add_reply: bool, texts: _Texts) -> tuple[Any, Any]:
     """Numbers of the texts of each message, int32 `(messages, parts)`, and its words as they are written."""
     tf = import_tensorflow()
-    turns = list(chat_format.turns.values())
-    assistant = list(chat_format.turns).index("assistant")
+    names, turns = list(chat_format.written_turns), list(chat_format.written_turns.values())
+    assistant = names.index("assistant")
     kind, original = kinds.values, contents.values
-    table = [texts.of_turn(turn, number == assistant) for number, turn in enumerate(turns)]
+    table = [texts.of_turn(turn, name in ("assistant", CALLED)) for name, turn in zip(names, turns, strict=True)]
     parts, words = tf.gather(tf.constant(table, tf.int32), kind), original
     # the words of message i are -(i + 1)
     own_words = -1 - tf.range(tf.size(kind))[:, tf.newaxis]
@@ -167,7 +168,7 @@ def _take_up_system(
 ) -> tuple[Any, Any]:
     """The parts and words of messages where a turn of the user takes up the system message."""
     tf = import_tensorflow()
-    names = list(chat_format.turns)
+    names = list(chat_format.written_turns)
     turn, kind, rows = chat_format.turns["system"], kinds.values, row_ids(kinds.row_splits)
     places = tf.range(tf.size(kind))
     is_system, is_user = kind == names.index("system"), kind == names.index("user")

@@ -22,7 +22,7 @@ _MOST_ANSWER = 2**23
 
 
 def render_template(
-    template: str, variables: dict[str, Any], probes: Sequence[tuple[Sequence[Message], bool]]
+    template: str, variables: dict[str, Any], probes: Sequence[tuple[Sequence[Message], bool]], tools: Any = None
 ) -> list[str | None]:
     """Returns the renderings of conversations by a template. None for one on which it raises an error.
 
@@ -32,6 +32,7 @@ def render_template(
         template: The template.
         variables: Special tokens and other variables of the template.
         probes: Conversations, each with whether a reply is asked for.
+        tools: The tools that they have; None for none.
 
     Raises:
         ValueError: If it is not a template, takes too much time or memory, or renders too much text.
@@ -43,7 +44,7 @@ def render_template(
     request = {
         "template": template,
         "date": [DATE_BEGINS, DATE_ENDS],
-        "variables": variables,
+        "variables": {**variables, "tools": tools},
         "probes": [{"messages": list(talk), "add_generation_prompt": asked} for talk, asked in probes],
     }
     # -P: the modules next to the script are not to be taken for those of the same names elsewhere

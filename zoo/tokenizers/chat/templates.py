@@ -10,6 +10,7 @@ from zoo.tokenizers.chat.chat_format import ChatFormat
 from zoo.tokenizers.chat.inference import BLANK, END_OF_THOUGHTS, THOUGHTS, infer
 from zoo.tokenizers.chat.pieces import render
 from zoo.tokenizers.chat.rendering import DATE_BEGINS, DATE_ENDS, render_template
+from zoo.tokenizers.chat.tool_detection import with_tools_of
 from zoo.tokenizers.chat.turn import DATE
 
 _ROLES = {"s": "system", "u": "user", "a": "assistant"}
@@ -30,9 +31,13 @@ def chat_format_of(template: str, variables: Mapping[str, Any], tokens: Sequence
     conversations of marked messages, which shows the texts before and after each message. The format made from them is
     then tested on further conversations: with and without a system message, with one and several turns, with white
     space around messages, with thoughts, and with text that looks like Jinja. So a template is either read exactly, or
-    refused if a `ChatFormat` cannot express it. Tools, documents, options and special words in messages are not tested.
+    refused if a `ChatFormat` cannot express it. Documents, options and special words in messages are not tested.
 
-    The template runs once, in Jinja's sandbox in a separate process with limited time, memory and output.
+    The format has the style of tools in `TOOL_STYLES` that writes tools, calls and results as the template does, if
+    there is one.
+
+    The template runs once, and once more if it names tools, in Jinja's sandbox in a separate process with limited time,
+    memory and output.
 
     Args:
         template: The template.
@@ -57,7 +62,7 @@ def chat_format_of(template: str, variables: Mapping[str, Any], tokens: Sequence
         chat_format = dataclasses.replace(chat_format, alternates=True)
     for name in sorted(differing - set(_MIXED), key=len):
         raise ValueError(f"no ChatFormat writes a conversation as it does: {seen[name]!r:.300}")
-    return chat_format
+    return with_tools_of(chat_format, template, variables, tokens)
 
 
 class Renderings:

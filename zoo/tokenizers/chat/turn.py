@@ -6,9 +6,9 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-Message = Mapping[str, str]
+Message = Mapping[str, Any]
 # What stands for today's date in the texts of a format with a `date`.
 DATE = "{date}"
 # White space as `str.strip` sees it, as RE2 and Python's re write it.
@@ -49,6 +49,11 @@ class Turn:
         for name in ("strips", "thoughts_strips"):
             if getattr(self, name) not in STRIPS:
                 raise ValueError(f"{name} must be one of {list(STRIPS)}, got {getattr(self, name)!r}.")
+
+
+def turn_values(turn: Turn) -> dict[str, str]:
+    """Returns the choices of a turn that differ from their defaults, as values for JSON."""
+    return {name: value for name, value in vars(turn).items() if value}
 
 
 def units(text: str, special_tokens: Sequence[str]) -> list[str]:

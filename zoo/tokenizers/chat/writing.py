@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable
 
 from zoo.tokenizers.chat.chat_format import ChatFormat
+from zoo.tokenizers.chat.tool_writing import announcement_lines, counts_as_turn, system_before, turn_lines, word_lines
 from zoo.tokenizers.chat.turn import DATE, Strip, Turn
 
 _METHODS: dict[Strip, str] = {
@@ -17,6 +18,14 @@ _METHODS: dict[Strip, str] = {
     "left_newlines": ".lstrip('\\n')",
     "right_newlines": ".rstrip('\\n')",
 }
+
+# sets the places of the first and the last turn of the user
+_PLACES = [
+    "{%- set places = namespace(first_user=-1, last_user=-1) -%}{%- for message in turns -%}",
+    "{%- if message['role'] == 'user' -%}{%- set places.last_user = loop.index0 -%}",
+    "{%- if places.first_user < 0 -%}{%- set places.first_user = loop.index0 -%}{%- endif -%}",
+    "{%- endif -%}{%- endfor -%}",
+]
 
 
 def write_template(chat_format: ChatFormat) -> str:
@@ -47,29 +56,34 @@ def _lines(chat_format: ChatFormat) -> list[str]:
             "{%- set system = messages[0]['content'] -%}{%- set turns = messages[1:] -%}",
             "{%- endif -%}",
         ]
+    if chat_format.tools is not None:
+        lines += announcement_lines(chat_format, text)
     lines.append(f"{{{{- {text(chat_format.start)} -}}}}")
     takes = "false"
     if "system" in turns:
         system = turns["system"]
-        whole = f"{text(system.before)} ~ {_words(system, 'system')} ~ {text(system.after)}"
+        whole = f"{system_before(chat_format, text)} ~ {_words(system, 'system')} ~ {text(system.after)}"
         if chat_format.system_place == "turn":
             lines.append(f"{{%- if system is not none -%}}{{{{- {whole} -}}}}{{%- endif -%}}")
         else:
-            place = "first" if chat_format.system_place == "first_user" else "last"
-            lines += [
-                "{%- set places = namespace(first=-1, last=-1) -%}{%- for message in turns -%}",
-                "{%- if message['role'] == 'user' -%}{%- set places.last = loop.index0 -%}",
-                "{%- if places.first < 0 -%}{%- set places.first = loop.index0 -%}{%- endif -%}",
-                "{%- endif -%}{%- endfor -%}",
-            ]
-            takes = f"system is not none and loop.index0 == places.{place}"
-    lines.append("{%- for message in turns -%}{%- set words = message['content'] -%}")
+            takes = f"system is not none and loop.index0 == places.{chat_format.system_place}"
+    if takes != "false" or (chat_format.tools is not None and chat_format.tools.place != "system"):
+        lines += _PLACES
+    if chat_format.alternates:
+        lines.append("{%- set count = namespace(turns=0) -%}")
+    lines.append("{%- for message in turns -%}{%- set words = message['content'] or '' -%}")
     if chat_format.alternates:
         lines.append(
-            "{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}"
+            f"{{%- if {counts_as_turn(chat_format)} -%}}"
+            "{%- if (message['role'] != 'assistant') != (count.turns % 2 == 0) -%}"
             "{{- raise_exception('user and assistant must take turns') -}}{%- endif -%}"
+            "{%- set count.turns = count.turns + 1 -%}{%- endif -%}"
         )
+    if chat_format.tools is not None:
+        lines += word_lines(chat_format, text)
     lines += [f"{{%- if {takes} -%}}", *_taking(chat_format, text)] if takes != "false" else ["{%- if false -%}"]
+    if chat_format.tools is not None:
+        lines += turn_lines(chat_format, text, lambda turn: _turn(turn, text))
     if chat_format.last_reply is not None:
         lines += [
             "{%- elif message['role'] == 'assistant' and loop.last and not add_generation_prompt -%}",
