@@ -65,6 +65,11 @@ class ServeConfig:
     host: str = setting("127.0.0.1", "Address to listen at. An address other than this machine's own needs a key.")
     port: int = setting(8501, "Port of HTTP.", least=0, most=65535)
     grpc_port: int | None = setting(None, "Port of gRPC, often 8500. null: no gRPC.", least=0, most=65535)
+    client_header: str | None = setting(
+        None,
+        "Header in which a proxy in front of the server names the client, such as X-Forwarded-For. null: clients are "
+        "told apart by their addresses. Clients share the rows of a model.",
+    )
     interval: float = setting(2.0, "Seconds between two checks for new versions.", above=0)
     drain: float = setting(30.0, "Seconds that running requests have to finish after SIGTERM.", above=0)
     batching: BatchingConfig = setting(BatchingConfig())
@@ -119,6 +124,7 @@ def main(config: ServeConfig) -> None:
         interval=config.interval,
         drain=config.drain,
         grpc_address=None if config.grpc_port is None else (config.host, config.grpc_port),
+        client_header=config.client_header,
     )
     logging.getLogger(__name__).info("http://%s:%d is where to ask.", *listener.getsockname()[:2])
     server = http_server.HttpServer(app, config.limits, config.drain, app.state.begin_end)

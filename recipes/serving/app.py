@@ -45,6 +45,7 @@ def make_app(
     interval: float = 2.0,
     drain: float = 30.0,
     grpc_address: tuple[str, int] | None = None,
+    client_header: str | None = None,
 ) -> Starlette:
     """Returns the application that serves the models of a folder.
 
@@ -56,6 +57,7 @@ def make_app(
         interval: Seconds between two looks at the folder.
         drain: Seconds that requests have to end.
         grpc_address: Host and port of gRPC; None for none.
+        client_header: The header in which a proxy names the client; None for the address of the connection.
     """
 
     servers: dict[str, Any] = {}
@@ -77,7 +79,7 @@ def make_app(
         longest = limits.seconds + limits.write_seconds
         given = {**options, "waiting": limits.waiting}
         async with ServedModels(folder, given, interval, drain, longest, limits.load_seconds) as models:
-            state = app.state.server = ServerState(models, limits, Metrics(), api_key)
+            state = app.state.server = ServerState(models, limits, Metrics(), api_key, client_header)
             if grpc_address is not None:
                 start = recipes.serving.tensorflow_grpc.start_grpc
                 servers["grpc"], app.state.grpc_port = await start(state, *grpc_address)

@@ -81,10 +81,10 @@ class ContinuousBatch:
     """Writes texts with an exported decoder, many at a time, in a thread of its own.
 
     Between two turns of some tokens for all, texts that have ended leave, and others take their places: their prompts
-    are fed in pieces, behind what an earlier prompt has in common with them. Of texts that wait, those with the fewest
-    tokens left come first, and sooner the longer they wait. A long text gives its row to a much shorter one and goes on
-    later, from its state as long as there is room for it. Each text is the one that `generate` writes for its prompt,
-    settings and seed, whatever else is in the batch.
+    are fed in pieces, behind what an earlier prompt has in common with them. Clients share the rows. Of the texts of a
+    client those with the fewest tokens left come first, and sooner the longer they wait. A text gives its row to one of
+    a client with fewer rows, or to a much shorter one, and goes on later, from its state as long as there is room for
+    it. Each text is the one that `generate` writes for its prompt, settings and seed, whatever else is in the batch.
 
     Args:
         model: The exported model, which has the endpoint `advance`.
@@ -280,13 +280,14 @@ class ContinuousBatch:
 
     def _chosen(self, now: float) -> tuple[Writing | None, Writing | None]:
         """The text that is begun next, and the one that gives it its row; None if there is none."""
-        ordered = by_urgency(self._waiting, self._left, now)
-        if ordered and self._has_room(ordered[0], None):
-            return ordered[0], None
         taken = self._victims()
         others = [each for each in self._rows if each not in taken]
+        rows = collections.Counter(each.client for each in (*others, *(each.writing for each in self._filling)))
+        ordered = by_urgency(self._waiting, self._left, now, rows)
+        if ordered and self._has_room(ordered[0], None):
+            return ordered[0], None
         for writing in ordered:
-            victim = text_that_gives_way(others, writing, self._left, self._options.steps)
+            victim = text_that_gives_way(others, writing, self._left, self._options.steps, rows)
             if victim is not None and self._has_room(writing, victim):
                 return writing, victim
         return None, None

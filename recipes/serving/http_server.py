@@ -47,6 +47,7 @@ class HttpServer(uvicorn.Server):
             ws="none",
             access_log=False,  # requests hold names that users give
             log_config=None,
+            proxy_headers=False,  # what clients of this machine write there is not who they are
             timeout_graceful_shutdown=math.ceil(drain),
             h11_max_incomplete_event_size=_HEAD_BYTES,
         )

@@ -130,7 +130,8 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
     state: ServerState = request.app.state.server
     if len(asked) > state.limits.rows:
         raise Problem(413, f"A request must have at most {state.limits.rows} results.")
-    asked = [{**each, "streams_text": body.stream, "seconds": state.limits.seconds} for each in asked]
+    shared = {"streams_text": body.stream, "seconds": state.limits.seconds, "client": state.client_of(request)}
+    asked = [{**each, **shared} for each in asked]
     if body.stream:
         # the first piece is awaited here, so that what is refused has a status of its own
         events = _events(state, body, asked, form)

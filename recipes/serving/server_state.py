@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from starlette.requests import Request
 
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
@@ -24,12 +25,25 @@ class ServerState:
         limits: What it takes.
         metrics: What it counts.
         api_key: The key that requests must bring; None for none.
+        client_header: The header in which a proxy names the client; None if there is no proxy.
     """
 
     models: ServedModels
     limits: LimitsConfig
     metrics: Metrics
     api_key: str | None = None
+    client_header: str | None = None
+
+    def client_of(self, request: Request) -> str:
+        """Returns who asks: the address of the connection, or what the proxy says.
+
+        Args:
+            request: The request.
+        """
+        if self.client_header is not None:
+            # each proxy adds what it has seen behind what it was told, which anybody may have written
+            return ",".join(request.headers.getlist(self.client_header)).rpartition(",")[2].strip()
+        return request.client.host if request.client is not None else ""
 
     def require_key(self, authorization: str | None) -> None:
         """Raises a `Problem` unless a header `Authorization: Bearer KEY` has the key."""

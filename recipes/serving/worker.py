@@ -220,7 +220,18 @@ class Worker:
             prompt = writer.chat_tokens(request["messages"]) if is_chat else writer.tokens([request["text"]])[0]
         if not 0 < len(prompt) < writer.max_length:
             raise RefusedError(f"The prompt must have from 1 to {writer.max_length - 1} tokens, it has {len(prompt)}.")
-        names = ("temperature", "top_k", "top_p", "min_p", *ADJUSTMENTS, "seed", "stream", "stop", "streams_text")
+        names = (
+            "temperature",
+            "top_k",
+            "top_p",
+            "min_p",
+            *ADJUSTMENTS,
+            "seed",
+            "stream",
+            "stop",
+            "streams_text",
+            "client",
+        )
         settings = {**writer.settings, **{name: request[name] for name in names if request.get(name) is not None}}
         settings.setdefault("seed", secrets.randbits(32))
         settings["logit_bias"] = dict(request.get("logit_bias") or ())

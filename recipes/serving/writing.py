@@ -41,6 +41,7 @@ class WritingRequest:
         stop: Stop strings, in addition to those of the model.
         streams_text: Whether pieces are wanted while the text is being written.
         deadline: Time of `time.monotonic()` after which nobody waits for the text; None for never.
+        client: Who asks for it: clients share the rows of a batch.
     """
 
     prompt: Sequence[int]
@@ -61,6 +62,7 @@ class WritingRequest:
     stop: Sequence[str] = ()
     streams_text: bool = False
     deadline: float | None = None
+    client: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Writing:
     """
 
     def __init__(self, request: WritingRequest, ends: dict[str, Any], tell: Callable[[Written], None]) -> None:
-        self.request = request
+        self.request, self.client = request, request.client
         self.tokens: list[int] = []
         # time of `time.monotonic()` when it was left to wait, and how long others have had its row before
         self.waits_since, self.seconds_aside = time.monotonic(), 0.0

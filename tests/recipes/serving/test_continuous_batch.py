@@ -199,6 +199,40 @@ def test_a_text_that_has_been_put_aside_for_long_stays(exported, monkeypatch, se
     assert Ends.order == ([long, short] if seconds else [short, long])
 
 
+@pytest.mark.parametrize("client", ["other", "many"])
+def test_no_client_takes_all_rows(exported, client):
+    """Twelve texts of one client and a shorter one of another, in four rows: counted in tokens of each row."""
+    with ContinuousBatch(exported, BatchOptions(rows=4, steps=4)) as batch:
+        prompt = batch.tokens(["hello"])[0]
+
+        def request(length, client):
+            return WritingRequest(prompt, length, ignore_eos=True, streams_text=True, client=client)
+
+        begun, steps = threading.Event(), []
+
+        def begins(written):
+            if batch.load["writing"] == 4:
+                begun.set()
+
+        def ends(written):
+            if written.reason is not None:
+                steps.append(batch.steps_done)
+
+        alone = Ends()
+        batch.write(request(60, client), alone)
+        assert alone.done.wait(60) and batch.steps_done == 60
+        long = [Ends() for _ in range(12)]
+        for listener in long:
+            batch.write(request(120, "many"), lambda written, listener=listener: (begins(written), listener(written)))
+        assert begun.wait(60)
+        before = batch.steps_done
+        batch.write(request(60, client), ends)
+        assert all(listener.done.wait(60) for listener in long)
+    beside = steps[0] - before
+    # a turn that is under way, and one until the prompt has been read; or a text of the own client that ends first
+    assert 60 <= beside <= 60 + 3 * 4 if client == "other" else beside > 90
+
+
 def test_benchmark_of_waiting(chat_export, tmp_path, capsys):
     from recipes.benchmark import waiting
 

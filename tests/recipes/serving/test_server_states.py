@@ -25,6 +25,7 @@ class Process:
     """A process of a model that writes two words, each after a while."""
 
     may_load = threading.Event()
+    clients = []
     pause = 0.0
 
     def __init__(self, folder):
@@ -46,6 +47,7 @@ class Process:
         self.over.set()
 
     async def write(self, request):
+        self.clients.append(request["client"])
         for text, reason in (("one", {}), (" two", {"reason": "stop"})):
             await asyncio.sleep(self.pause)
             yield {"text": text, "tokens": 1, "prompt_tokens": 1, **reason}
@@ -140,8 +142,10 @@ def test_a_stream_that_waits_gets_comments(folder, run_server, monkeypatch):
     openai = pytest.importorskip("openai", reason="the extra test is not installed")
     Process.may_load.set()
     monkeypatch.setattr(Process, "pause", 0.35)
+    monkeypatch.setattr(Process, "clients", [])
+    proxied = {"X-Forwarded-For": "203.0.113.7"}
     with run_server(folder, limits=LimitsConfig(heartbeat_seconds=0.1)) as address:
-        with httpx.stream("POST", f"{address}/v1/completions", json=ASKED, timeout=60) as answer:
+        with httpx.stream("POST", f"{address}/v1/completions", json=ASKED, timeout=60, headers=proxied) as answer:
             lines = [line for line in answer.iter_lines() if line]
         texts = [
             json.loads(line.removeprefix("data: "))["choices"][0]["text"] for line in lines if line[:7] == "data: {"
@@ -151,6 +155,7 @@ def test_a_stream_that_waits_gets_comments(folder, run_server, monkeypatch):
         client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
         events = client.completions.create(**ASKED)
         assert "".join(event.choices[0].text for event in events) == "one two"
+    assert Process.clients == ["127.0.0.1", "127.0.0.1"]  # there is no proxy
 
 
 def test_a_connection_that_is_one_too_many(folder, run_server):
