@@ -157,7 +157,7 @@ class ContinuousBatch:
         """Returns the token ids of a conversation.
 
         Args:
-            messages: Its messages, dictionaries with `role` and `content`.
+            messages: Its messages, dictionaries with `role` and `content` alone.
         """
         roles, contents = ([[message[key] for message in messages]] for key in ("role", "content"))
         return _rows_of(self._model.call("chat_tokens", roles=roles, contents=contents))[0]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
 
+from recipes.serving.conversation_fields import Message, NamedTool, Tool
 from recipes.serving.request_fields import Fields, TextList, as_list, few
 from recipes.serving.whole_texts import ADJUSTMENTS
 
@@ -27,6 +28,8 @@ _IDLE: dict[str, tuple[Any, ...]] = {
     "store": (False,),
     "service_tier": ("auto", "default"),
 }
+# those of them that a conversation has
+_OF_CHAT = ("tools", "tool_choice", "parallel_tool_calls")
 _NOTES = ("user", "metadata", "safety_identifier", "prompt_cache_key")
 
 
@@ -53,13 +56,10 @@ def _texts(value: Any) -> Any:
     return as_list(value)
 
 
-def _content(value: Any) -> Any:
-    """The text of a message; parts of texts are joined."""
-    if not isinstance(value, list):
-        return value
-    if not all(isinstance(part, dict) and part.get("type") == "text" for part in value):
-        raise ValueError("must have parts of the type text alone")
-    return "".join(TextPart.model_validate(part).text for part in value)
+def _choice(value: Any) -> Any:
+    if isinstance(value, str) and value not in ("none", "auto", "required"):
+        raise ValueError('must be "none", "auto", "required", or a function of tools by its name')
+    return value
 
 
 def _biases(value: Any) -> Any:
@@ -69,28 +69,11 @@ def _biases(value: Any) -> Any:
     return {int(key): bias for key, bias in value.items()}
 
 
-class TextPart(Fields):
-    """A part of the content of a message."""
-
-    type: Literal["text"]
-    text: str
-
-
 class StreamOptions(Fields):
     """How events are answered."""
 
     notes = ("include_obfuscation",)
     include_usage: bool = False
-
-
-class Message(Fields):
-    """A message of a conversation, with all fields that the interface gives to answers, empty where it has nothing."""
-
-    idle: ClassVar = {"tool_calls": ([],), "annotations": ([],), "function_call": (), "audio": ()}
-    notes = ("name", "refusal")
-    # newer models of OpenAI call the system "developer"
-    role: Annotated[str, Field(min_length=1), AfterValidator(lambda role: "system" if role == "developer" else role)]
-    content: Annotated[str, BeforeValidator(_content)]
 
 
 NewTokens = Annotated[int, AfterValidator(_new_tokens)]
@@ -161,7 +144,29 @@ class CompletionBody(WritingBody):
 class ChatBody(WritingBody):
     """A request for answers to a conversation."""
 
+    idle = {name: values for name, values in _IDLE.items() if name not in _OF_CHAT}
     messages: Annotated[list[Message], Field(min_length=1), AfterValidator(few)]
+    tools: Annotated[list[Tool], Field(max_length=256)] = []
+    tool_choice: Annotated[Literal["none", "auto", "required"] | NamedTool, BeforeValidator(_choice)] = "auto"
+    parallel_tool_calls: bool = True
+
+    @pydantic.model_validator(mode="after")
+    def _chooses_a_tool(self) -> Self:
+        names = [tool.function.name for tool in self.tools]
+        if len({*names}) < len(names):
+            raise ValueError("tools must have different names")
+        if isinstance(self.tool_choice, NamedTool) and self.tool_choice.function.name not in names:
+            raise ValueError("tool_choice must name one of tools")
+        if self.tool_choice == "required" and not names:
+            raise ValueError("tool_choice must be auto or none without tools")
+        return self
+
+    def request(self) -> dict[str, Any]:
+        talk = {"messages": [message.request() for message in self.messages]}
+        if self.tools and self.tool_choice != "none":
+            talk["tools"] = [tool.request() for tool in self.tools]
+            talk["most_calls"] = None if self.parallel_tool_calls else 1
+        return {**talk, **super().request()}
 
 
 class EmbeddingBody(Fields):

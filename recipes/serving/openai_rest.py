@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import collections
 import contextlib
 import json
 import secrets
@@ -70,8 +71,7 @@ async def chat_completions(request: Request) -> Response:
     """Answers answers to a conversation."""
     state: ServerState = request.app.state.server
     body = ChatBody.read(await read_json(request, state.limits), state.limits)
-    messages = [message.model_dump() for message in body.messages]
-    asked = [{"messages": messages, **body.request(), "stream": k * FIRST_RESULTS} for k in range(body.n)]
+    asked = [{**body.request(), "stream": k * FIRST_RESULTS} for k in range(body.n)]
     return await _answer(request, body, asked, _Chat(body.model, "chatcmpl", "chat.completion", [""] * body.n))
 
 
@@ -101,12 +101,12 @@ class _Completion:
         self.kind, self.before = kind, before
         self.head = {"id": f"{prefix}-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
 
-    def whole(self, index: int, text: str, reason: str) -> dict[str, Any]:
-        return {"index": index, "text": self.before[index] + text, "logprobs": None, "finish_reason": reason}
+    def whole(self, index: int, text: str, last: dict[str, Any]) -> dict[str, Any]:
+        return {"index": index, "text": self.before[index] + text, "logprobs": None, "finish_reason": last["reason"]}
 
-    def pieces(self, index: int, text: str | None, reason: str | None) -> list[dict[str, Any]]:
+    def pieces(self, index: int, piece: dict[str, Any] | None) -> list[dict[str, Any]]:
         """The choices of an event; the first of a text, before there is any, has None for it."""
-        text = self.before[index] if text is None else text
+        text, reason = (self.before[index], None) if piece is None else (piece["text"], piece.get("reason"))
         return [{"index": index, "text": text, "logprobs": None, "finish_reason": reason}] if text or reason else []
 
     def event(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
@@ -114,13 +114,38 @@ class _Completion:
 
 
 class _Chat(_Completion):
-    def whole(self, index: int, text: str, reason: str) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": reason}
+    def __init__(self, *options: Any) -> None:
+        super().__init__(*options)
+        # calls of each answer that were told
+        self._called: collections.Counter[int] = collections.Counter()
 
-    def pieces(self, index: int, text: str | None, reason: str | None) -> list[dict[str, Any]]:
-        delta = {"role": "assistant", "content": ""} if text is None else {"content": text} if text else {}
-        return [{"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}] if delta or reason else []
+    def whole(self, index: int, text: str, last: dict[str, Any]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": text, "refusal": None}
+        if calls := last.get("calls"):
+            message |= {"content": text or None, "tool_calls": calls}
+            self._called[index] = len(calls)
+        return {"index": index, "message": message, "logprobs": None, "finish_reason": self._reason(index, last)}
+
+    def pieces(self, index: int, piece: dict[str, Any] | None) -> list[dict[str, Any]]:
+        if piece is None:
+            return [self._choice(index, {"role": "assistant", "content": ""})]
+        choices = [self._choice(index, {"content": piece["text"]})] if piece["text"] else []
+        for call in piece.get("calls", ()):
+            numbered = {"index": self._called[index], **call}
+            self._called[index] += 1
+            choices.append(self._choice(index, {"tool_calls": [numbered]}))
+        if "reason" not in piece:
+            return choices
+        if piece.get("calls") or not choices:
+            # clients take a call for complete when something else comes
+            choices.append(self._choice(index, {}))
+        return [*choices[:-1], {**choices[-1], "finish_reason": self._reason(index, piece)}]
+
+    def _choice(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
+        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+    def _reason(self, index: int, last: dict[str, Any]) -> str:
+        return "tool_calls" if last["reason"] == "stop" and self._called[index] else last["reason"]
 
     def event(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         return {**super().event(choices, **more), "object": f"{self.kind}.chunk"}
@@ -142,19 +167,20 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
         _require_writer(worker, body.model, asked)
         results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
     state.metrics.first_text(time.monotonic() - began)
-    choices = [form.whole(index, text, last["reason"]) for index, (text, last) in enumerate(results)]
+    choices = [form.whole(index, text, last) for index, (text, last) in enumerate(results)]
     usage = _usage([last for _, last in results], body.n)
     return JSONResponse({**form.head, "object": form.kind, "choices": choices, "usage": usage})
 
 
 async def _whole(worker: WorkerClient, asked: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A text and its last piece."""
-    text = ""
+    """A text and its last piece, with all calls of the text."""
+    text, calls = "", []
     async with contextlib.aclosing(worker.write(asked)) as pieces:
         async for piece in pieces:
             text += piece["text"]
+            calls += piece.get("calls", ())
     _require_complete(piece)
-    return text, piece
+    return text, {**piece, "calls": calls}
 
 
 async def _events(
@@ -189,11 +215,11 @@ async def _events(
                 if "reason" in piece:
                     _require_complete(piece)
                     lasts[index] = piece
-                choices = [] if index in begun else form.pieces(index, None, None)
+                choices = [] if index in begun else form.pieces(index, None)
                 if not begun:
                     state.metrics.first_text(time.monotonic() - began)
                 begun.add(index)
-                choices += form.pieces(index, piece["text"], piece.get("reason"))
+                choices += form.pieces(index, piece)
                 for choice in choices:
                     yield form.event([choice])
         finally:

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from recipes.serving.bodies import read_json
-from recipes.serving.openai_fields import Message
+from recipes.serving.conversation_fields import Message, Tool
 from recipes.serving.problems import Problem
 from recipes.serving.request_fields import Fields, few
 from recipes.serving.row_arrays import padded
@@ -52,10 +52,10 @@ class ConversationBody(Fields):
         "add_generation_prompt": (True,),
         "continue_final_message": (False,),
         "add_special_tokens": (False,),
-        "tools": ([],),
     }
     model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1), AfterValidator(few)]
+    tools: list[Tool] = []
 
 
 class TokensBody(Fields):
@@ -83,8 +83,8 @@ async def tokenize(request: Request) -> JSONResponse:
         elif "chat_tokens" not in worker.about["endpoints"]:
             raise Problem(422, f"The model {name!r} has no chat format: send a prompt.")
         else:
-            columns = {"roles": [[m.role for m in body.messages]], "contents": [[m.content for m in body.messages]]}
-            ids = (await worker.call("chat_tokens", columns, state.limits.seconds))["token_ids"][0].tolist()
+            messages, tools = ([each.request() for each in part] for part in (body.messages, body.tools))
+            ids = await worker.chat_tokens(messages, tools, state.limits.seconds)
         longest = worker.about["endpoints"]["advance"]["properties"]["max_length"]
     return JSONResponse({"count": len(ids), "max_model_len": longest, "tokens": ids})
 

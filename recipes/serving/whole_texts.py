@@ -42,7 +42,9 @@ def call_of(endpoints: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[s
         raise UnknownSettingError("n must be 1 with this model.")
     if "token_ids" in request:
         raise UnknownSettingError("This model takes prompts as texts alone.")
-    for key in ("min_p", *ADJUSTMENTS):
+    if any(message.keys() - {"role", "content"} for message in request.get("messages", ())):
+        raise UnknownSettingError("tool_calls and tool_call_id are not taken by this model.")
+    for key in ("min_p", "tools", *ADJUSTMENTS):
         if request.get(key) is not None:
             raise UnknownSettingError(f"{key} is not taken by this model.")
     # what is not asked for is as the export has it, which a default of the field says

@@ -29,6 +29,7 @@ from recipes.serving.dynamic_batch import DynamicBatch, LateError
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
+from recipes.serving.talk import Talk, UnwritableError, read_piece
 from recipes.serving.whole_texts import ADJUSTMENTS, OF_THE_WRITER, UnknownSettingError, call_of, text_of
 from recipes.serving.writing import STOP, WritingRequest, Written
 
@@ -84,7 +85,9 @@ class Worker:
 
     * `call`: `endpoint` and `inputs`; the answer has `outputs`;
     * `write`: a `text`, `token_ids` or `messages`, and fields of `WritingRequest`; answers have a `text` piece each,
-      and the last one a `reason`; models that cannot write token by token answer once, without the number of tokens;
+      and the last one a `reason`; with `tools` they have `calls`, too, `most_calls` at most, which are no part of the
+      text; models that cannot write token by token answer once, without the number of tokens;
+    * `tokens`: `messages` and `tools`; the answer has `token_ids`;
     * `cancel`: the `id` of another request;
     * `state`: the answer has the loads and counts.
 
@@ -101,6 +104,7 @@ class Worker:
         options = dict(options)
         rows, waiting = options.pop("batch", 32), options.get("waiting", 256)
         self._writer = ContinuousBatch(model, BatchOptions(**options)) if "advance" in model.endpoints else None
+        self._talk = None if self._writer is None or not self._writer.is_chat else Talk(self._writer)
         self._batches = {
             name: DynamicBatch(model, name, rows, waiting, _sharing(endpoint.get("properties", {})))
             for name, endpoint in model.endpoints.items()
@@ -124,6 +128,9 @@ class Worker:
                 except BaseException:
                     self._places.release()
                     raise
+            elif operation == "tokens":
+                asked = self._begin(number, request)
+                self._tokenizing.submit(self._tell_tokens, number, request, asked)
             elif operation == "cancel":
                 asked = self._asked.pop(number, None)
                 if asked is not None:
@@ -211,13 +218,12 @@ class Worker:
         if writer is None:
             self._write_whole(number, request, asked)
             return
-        is_chat = "messages" in request
-        if is_chat and not writer.is_chat:
-            raise RefusedError("This model has no chat format: send a text.")
-        if "token_ids" in request:
-            prompt = request["token_ids"]
+        is_chat, reader = "messages" in request, None
+        if is_chat:
+            talk = self._require_talk()
+            prompt, reader = talk.tokens(request), talk.reader(request)
         else:
-            prompt = writer.chat_tokens(request["messages"]) if is_chat else writer.tokens([request["text"]])[0]
+            prompt = request["token_ids"] if "token_ids" in request else writer.tokens([request["text"]])[0]
         if not 0 < len(prompt) < writer.max_length:
             raise RefusedError(f"The prompt must have from 1 to {writer.max_length - 1} tokens, it has {len(prompt)}.")
         names = (
@@ -240,7 +246,16 @@ class Worker:
             raise RefusedError(f"min_tokens must be at most {room}, the most tokens of this text.")
 
         def tell(written: Written) -> None:
-            answer = {"id": number, "text": written.text, "tokens": written.tokens, "prompt_tokens": len(prompt)}
+            text, calls = written.text, []
+            if reader is not None:
+                text, calls = read_piece(reader, text, written.reason is not None)
+            answer = {
+                "id": number,
+                "text": text,
+                "calls": calls,
+                "tokens": written.tokens,
+                "prompt_tokens": len(prompt),
+            }
             if written.reason is not None:
                 self._asked.pop(number, None)
                 answer |= {"reason": written.reason, "log_probability": written.log_probability}
@@ -251,6 +266,21 @@ class Worker:
         wanted = WritingRequest(prompt, most, is_chat=is_chat, deadline=asked.deadline, **settings)
         if not asked.is_cancelled:
             asked.begins(writer.write(wanted, tell).cancel)
+
+    def _tell_tokens(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
+        try:
+            if asked.is_late:
+                raise LateError("Nobody waits for the tokens.")
+            token_ids = self._require_talk().tokens(request)
+            self._asked.pop(number, None)
+            self._send({"id": number, "token_ids": token_ids})
+        except Exception as error:  # each request is answered, whatever it raises
+            self._fail(number, error)
+
+    def _require_talk(self) -> Talk:
+        if self._talk is None:
+            raise RefusedError("This model has no chat format: send a text.")
+        return self._talk
 
     def _write_whole(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         name, inputs = call_of(self._model.endpoints, request)
@@ -267,7 +297,7 @@ class Worker:
 
     def _fail(self, number: int, error: Exception) -> None:
         self._asked.pop(number, None)
-        if isinstance(error, (RefusedError, UnknownSettingError)):
+        if isinstance(error, (RefusedError, UnknownSettingError, UnwritableError)):
             kind, message = INVALID, str(error)
         elif isinstance(error, QueueFullError):
             kind, message = BUSY, str(error)

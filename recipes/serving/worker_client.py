@@ -132,6 +132,22 @@ class WorkerClient:
         request = {"operation": "call", "endpoint": endpoint, "inputs": inputs, "seconds": seconds}
         return (await self._ask_once(request, seconds))["outputs"]
 
+    async def chat_tokens(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], seconds: float | None = None
+    ) -> list[int]:
+        """Returns the token ids of a conversation that asks for an answer.
+
+        Args:
+            messages: Its messages.
+            tools: The tools that the model may call.
+            seconds: How long somebody waits for them.
+
+        Raises:
+            WorkerError: If it does not answer.
+        """
+        request = {"operation": "tokens", "messages": messages, "tools": tools, "seconds": seconds}
+        return (await self._ask_once(request, seconds))["token_ids"]
+
     async def write(self, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
         """Yields what is new of a text, the last time with a `reason`; closing the iteration cancels the rest.
 

@@ -128,7 +128,8 @@ def row_endpoints(
         return endpoints
     answering = with_end_of_turn(chosen, tokenizer)
     ends = generator.options(**answering.options()).end_ids
-    properties["chat"] = _ends(ends, answering, AnswerEdges.of(tokenizer.chat_format))
+    chat_format = tokenizer.chat_format
+    properties["chat"] = {**_ends(ends, answering, AnswerEdges.of(chat_format)), "format": chat_format.to_dict()}
     keep = preprocessor.kept_tokens(longest, most) if truncate else None
 
     def chat_tokens(roles: Any, contents: Any) -> Any:
