@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import zoo
 from recipes.serving.continuous_batch import ContinuousBatch
-from zoo.tokenizers import ChatFormat
-from zoo.tokenizers.chat import ReplyReader
-from zoo.tokenizers.chat.tool_messages import without_tools
 
 
 class UnwritableError(ValueError):
@@ -29,7 +27,7 @@ class Talk:
 
     def __init__(self, writer: ContinuousBatch) -> None:
         self._writer = writer
-        self._format = ChatFormat.from_dict(writer.properties["chat"]["format"])
+        self._format = zoo.tokenizers.ChatFormat.from_dict(writer.properties["chat"]["format"])
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
         """Returns the token ids of a conversation.
@@ -45,20 +43,20 @@ class Talk:
         if self._format.tools is None and not is_plain:
             raise UnwritableError("The chat format of this model has no tools: its template names none that are known.")
         try:
-            plain = without_tools(self._format, messages, tools)
+            plain = zoo.tokenizers.chat.without_tools(self._format, messages, tools)
         except ValueError as error:
             raise UnwritableError(f"{error}") from error
         return self._writer.chat_tokens(plain)
 
-    def reader(self, request: Mapping[str, Any]) -> ReplyReader | None:
+    def reader(self, request: Mapping[str, Any]) -> zoo.tokenizers.chat.ReplyReader | None:
         """Returns what reads the answer to a request; None where no tools may be called."""
         if not request.get("tools") or self._format.tools is None:
             return None
         names = [tool["function"]["name"] for tool in request["tools"]]
-        return ReplyReader(self._format.tools, names, request.get("most_calls"))
+        return zoo.tokenizers.chat.ReplyReader(self._format.tools, names, request.get("most_calls"))
 
 
-def read_piece(reader: ReplyReader, text: str, is_last: bool) -> tuple[str, list[dict[str, Any]]]:
+def read_piece(reader: zoo.tokenizers.chat.ReplyReader, text: str, is_last: bool) -> tuple[str, list[dict[str, Any]]]:
     """Returns words and calls that are certain after a piece of an answer.
 
     Args:

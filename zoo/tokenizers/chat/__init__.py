@@ -6,6 +6,7 @@ from zoo.tokenizers.chat.encoding import ChatTokens, chat_tokens, require_chat_f
 from zoo.tokenizers.chat.formats import CHAT_FORMATS, get_chat_format
 from zoo.tokenizers.chat.pieces import as_ragged, render
 from zoo.tokenizers.chat.templates import chat_format_of
+from zoo.tokenizers.chat.tool_messages import without_tools
 from zoo.tokenizers.chat.tool_style import TOOL_STYLES, ToolStyle
 from zoo.tokenizers.chat.turn import Message, Turn
 from zoo.tokenizers.chat.writing import write_template
@@ -27,5 +28,6 @@ __all__ = [
     "render",
     "require_chat_format",
     "tokenize_chat",
+    "without_tools",
     "write_template",
 ]
