@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+import zoo
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.prefixes import Prefixes
 from recipes.serving.row_arrays import ROW_INPUTS, padded, row_inputs
@@ -24,6 +26,10 @@ CONTEXT = 32
 
 class OldExportError(ValueError):
     """An export lacks inputs that this version of the server gives. The message holds no path."""
+
+
+class GrammarError(ValueError):
+    """A text of this model cannot follow a grammar. The message holds nothing of it."""
 
 
 class QueueFullError(RuntimeError):
@@ -85,6 +91,7 @@ class ContinuousBatch:
     client those with the fewest tokens left come first, and sooner the longer they wait. A text gives its row to one of
     a client with fewer rows, or to a much shorter one, and goes on later, from its state as long as there is room for
     it. Each text is the one that `generate` writes for its prompt, settings and seed, whatever else is in the batch.
+    While a text in a row follows a grammar, turns have one token.
 
     Args:
         model: The exported model, which has the endpoint `advance`.
@@ -139,6 +146,12 @@ class ContinuousBatch:
         """Whether the model answers conversations."""
         return "chat" in self.properties
 
+    @functools.cached_property
+    def _masks(self) -> zoo.generation.TokenMasks:
+        """Says what may come next in texts that follow grammars."""
+        ids = np.arange(self.properties["vocabulary_size"])
+        return zoo.generation.TokenMasks(self._model.call("spellings", token_ids=ids)["spellings"].tolist())
+
     @property
     def load(self) -> dict[str, int]:
         """How many texts are waiting, have their prompts fed, and are being written."""
@@ -174,6 +187,7 @@ class ContinuousBatch:
 
         Raises:
             ValueError: If the prompt is empty, or leaves no room for a token.
+            GrammarError: If no text can follow the grammar.
             QueueFullError: If too many texts wait.
         """
         if not 0 < len(request.prompt) < self.max_length:
@@ -181,6 +195,14 @@ class ContinuousBatch:
         if request.is_chat and not self.is_chat:
             raise ValueError("A conversation needs a model with a chat format.")
         writing = Writing(request, self.properties["chat" if request.is_chat else "texts"], tell)
+        if request.grammar is not None:
+            try:
+                writing.mask = self._masks.begin(request.grammar, writing.end_ids)
+            except ValueError as error:
+                raise GrammarError("The grammar is none that a text of this model can follow.") from error
+            if writing.mask.must_end:  # its only text is the empty one
+                writing.end(STOP)
+                return writing
         with self._changed:
             if self._closing:
                 raise QueueFullError("The model is being closed.")
@@ -366,7 +388,9 @@ class ContinuousBatch:
         if self._wanted_positions() > self._positions:
             self._arrange([])
         inputs = row_inputs(self._rows, [self._limit(writing) for writing in self._rows], self._batch_size)
-        tensors = self._model.tensors("advance", {**inputs, "steps": self._options.steps})
+        # what may come next is known for a single step
+        steps = 1 if any(writing.mask is not None for writing in self._rows) else self._options.steps
+        tensors = self._model.tensors("advance", {**inputs, "steps": steps})
         result = self._model.run("advance", tensors | dict(self._state))
         self._state = {name: result[name] for name in self._state}
         ids, scores, lengths, ended = (
@@ -378,12 +402,20 @@ class ContinuousBatch:
             count = lengths[row]
             writing.take(ids[row, :count].tolist(), scores[row, :count])
             self.tokens_written += int(count)
-            is_full = len(writing.tokens) >= self._limit(writing)
-            reasons.append(STOP if ended[row] else LENGTH if is_full else None)
+            reasons.append(STOP if ended[row] else self._reason(writing))
         self._look(reasons)
         leaving = [writing for writing, reason in zip(self._rows, reasons, strict=True) if reason is not None]
         if leaving:
             self._arrange([], leaving)
+
+    def _reason(self, writing: Writing) -> str | None:
+        """Why a text without an end token ends, None if it goes on."""
+        mask = writing.mask
+        if mask is not None:
+            mask.accept(writing.tokens[-1])
+            if mask.must_end:  # complete, or at a place where no token fits
+                return STOP if mask.may_end else LENGTH
+        return LENGTH if len(writing.tokens) >= self._limit(writing) else None
 
     def _limit(self, writing: Writing) -> int:
         request = writing.request
@@ -423,8 +455,8 @@ class ContinuousBatch:
         return complete
 
     def _without_end(self, row: int, reason: str | None) -> list[int]:
-        tokens = self._rows[row].tokens
-        return tokens[:-1] if reason == STOP else tokens
+        tokens, ends = self._rows[row].tokens, self._rows[row].end_ids
+        return tokens[:-1] if reason == STOP and tokens[-1] in ends else tokens
 
     def _texts(self, endpoint: str, rows: Sequence[int], words: Sequence[Sequence[int]]) -> list[bytes]:
         prompts = [self._rows[row].request.prompt[-CONTEXT:] for row in rows]

@@ -9,6 +9,7 @@ import pydantic
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo
 
 from recipes.serving.conversation_fields import Message, NamedTool, Tool
+from recipes.serving.grammar_fields import GrammarFields
 from recipes.serving.request_fields import Fields, TextList, as_list, few
 from recipes.serving.whole_texts import ADJUSTMENTS
 
@@ -22,7 +23,6 @@ _IDLE: dict[str, tuple[Any, ...]] = {
     "parallel_tool_calls": (True, False),
     "functions": ([],),
     "function_call": ("none",),
-    "response_format": ({"type": "text"},),
     "modalities": (["text"],),
     "audio": (),
     "store": (False,),
@@ -81,7 +81,7 @@ Bias = Annotated[float, Field(ge=-100, le=100)]
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
 
-class WritingBody(Fields):
+class WritingBody(GrammarFields):
     """What requests for texts have in common."""
 
     idle, notes = _IDLE, _NOTES

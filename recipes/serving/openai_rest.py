@@ -58,8 +58,9 @@ async def completions(request: Request) -> Response:
     """Answers texts that continue prompts."""
     state: ServerState = request.app.state.server
     body = CompletionBody.read(await read_json(request, state.limits), state.limits)
+    settings = {**body.request(), **await body.grammar()}
     asked = [
-        {"text" if isinstance(prompt, str) else "token_ids": prompt, **body.request(), "stream": number * FIRST_RESULTS}
+        {"text" if isinstance(prompt, str) else "token_ids": prompt, **settings, "stream": number * FIRST_RESULTS}
         for prompt in body.prompt
         for number in range(body.n)
     ]
@@ -71,7 +72,8 @@ async def chat_completions(request: Request) -> Response:
     """Answers answers to a conversation."""
     state: ServerState = request.app.state.server
     body = ChatBody.read(await read_json(request, state.limits), state.limits)
-    asked = [{**body.request(), "stream": k * FIRST_RESULTS} for k in range(body.n)]
+    settings = {**body.request(), **await body.grammar()}
+    asked = [{**settings, "stream": k * FIRST_RESULTS} for k in range(body.n)]
     return await _answer(request, body, asked, _Chat(body.model, "chatcmpl", "chat.completion", [""] * body.n))
 
 

@@ -53,6 +53,7 @@ def row_inputs(writings: Sequence[Any], limits: Sequence[int], size: int) -> dic
         for writing in writings
     ]
     biased = [request.logit_bias for request in requests]
+    allowed = _allowed([writing.mask for writing in writings], size)
     asked = [request.alternatives for request in requests]
     return {
         **{name: values + [0] * len(resting) for name, values in columns.items()},
@@ -60,6 +61,16 @@ def row_inputs(writings: Sequence[Any], limits: Sequence[int], size: int) -> dic
         "written": padded(written + resting),
         "bias_ids": padded([list(biases) for biases in biased] + resting),
         "biases": padded([list(biases.values()) for biases in biased] + resting, fill=0, dtype="float32"),
-        "allowed": np.zeros((size, 0), "int32"),
+        "allowed": allowed,
         "alternatives": max(asked, default=0),
     }
+
+
+def _allowed(masks: Sequence[Any], size: int) -> np.ndarray:
+    """The tokens that each row may go on with: no words where all may go on with all."""
+    words = max((len(mask.allowed) for mask in masks if mask is not None), default=0)
+    allowed = np.full((size, words), -1, "int32")
+    for row, mask in enumerate(masks):
+        if mask is not None:
+            allowed[row] = mask.allowed
+    return allowed

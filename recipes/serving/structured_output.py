@@ -20,7 +20,7 @@ from recipes.serving.problems import Problem
 
 # Between the parts of JSON there may be a space, or the end of a line with some indentation: as much white space as a
 # model likes to write could be without an end. As in `zoo.generation.JSONSchema`.
-JSON_OPTIONS = {"whitespace_pattern": r"( |\r?\n[ \t]{0,40})"}
+JSON_OPTIONS = {"whitespace_pattern": r"( |\r?\n[ \t]{0,20})"}
 # Most characters of a grammar: reading one takes up to a second for each hundred thousand.
 MOST_CHARACTERS = 2**16
 # Parts of what llguidance says that are no text of the user's, and words of JSON Schema that it may not know.

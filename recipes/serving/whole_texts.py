@@ -47,6 +47,8 @@ def call_of(endpoints: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[s
     for key in ("min_p", "tools", *ADJUSTMENTS):
         if request.get(key) is not None:
             raise UnknownSettingError(f"{key} is not taken by this model.")
+    if request.get("grammar") is not None:
+        raise UnknownSettingError("This model writes no texts that follow a schema, an expression or a grammar.")
     # what is not asked for is as the export has it, which a default of the field says
     inputs = {field["name"]: field["default"] for field in endpoint["inputs"] if field.get("default") is not None}
     inputs["stop"] = list(request.get("stop") or ())

@@ -24,7 +24,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, OldExportError, QueueFullError
+from recipes.serving.continuous_batch import (
+    BatchOptions,
+    ContinuousBatch,
+    GrammarError,
+    OldExportError,
+    QueueFullError,
+)
 from recipes.serving.dynamic_batch import DynamicBatch, LateError
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
@@ -227,16 +233,9 @@ class Worker:
         if not 0 < len(prompt) < writer.max_length:
             raise RefusedError(f"The prompt must have from 1 to {writer.max_length - 1} tokens, it has {len(prompt)}.")
         names = (
-            "temperature",
-            "top_k",
-            "top_p",
-            "min_p",
+            *("temperature", "top_k", "top_p", "min_p"),
             *ADJUSTMENTS,
-            "seed",
-            "stream",
-            "stop",
-            "streams_text",
-            "client",
+            *("grammar", "seed", "stream", "stop", "streams_text", "client"),
         )
         settings = {**writer.settings, **{name: request[name] for name in names if request.get(name) is not None}}
         settings.setdefault("seed", secrets.randbits(32))
@@ -297,7 +296,7 @@ class Worker:
 
     def _fail(self, number: int, error: Exception) -> None:
         self._asked.pop(number, None)
-        if isinstance(error, (RefusedError, UnknownSettingError, UnwritableError)):
+        if isinstance(error, (RefusedError, UnknownSettingError, UnwritableError, GrammarError)):
             kind, message = INVALID, str(error)
         elif isinstance(error, QueueFullError):
             kind, message = BUSY, str(error)

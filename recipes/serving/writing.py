@@ -36,6 +36,7 @@ class WritingRequest:
         min_tokens: Tokens before one that ends the text.
         ignore_eos: Whether tokens that end texts are written like others.
         alternatives: Number of most probable tokens that are told of each place.
+        grammar: What the text follows, see `zoo.generation.Grammar.lark`; None for nothing.
         seed: From 0 to 2**32 - 1.
         stream: Stream of random numbers, see `zoo.generation.request.streams_of`.
         stop: Stop strings, in addition to those of the model.
@@ -57,6 +58,7 @@ class WritingRequest:
     min_tokens: int = 0
     ignore_eos: bool = False
     alternatives: int = 0
+    grammar: str | None = None
     seed: int = 0
     stream: int = 0
     stop: Sequence[str] = ()
@@ -98,6 +100,8 @@ class Writing:
         self.tokens: list[int] = []
         # time of `time.monotonic()` when it was left to wait, and how long others have had its row before
         self.waits_since, self.seconds_aside = time.monotonic(), 0.0
+        # what may come next, of a text that follows a grammar
+        self.mask: zoo.generation.TextMask | None = None
         self._log_probabilities: list[float] = []
         # tokens that end the text, and those that do not and have no spelling
         self.end_ids = [] if request.ignore_eos else ends["end_ids"]

@@ -16,6 +16,7 @@ from zoo.generation.decode import decode
 from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.engine import Engine
 from zoo.generation.filters import MinP, Normalized, Temperature, TopK, TopP, TypicalP
+from zoo.generation.grammars import Choice, Grammar, JSONSchema, Regex
 from zoo.generation.graph import GraphGenerator
 from zoo.generation.penalties import FrequencyPenalty, LogitBias, PresencePenalty, RepetitionPenalty
 from zoo.generation.processors import Context, LogitProcessor, get_processors, register_processor
@@ -26,11 +27,13 @@ from zoo.generation.score import TextScorer, score
 from zoo.generation.session import Session
 from zoo.generation.speculative import SpeculativeDecoding
 from zoo.generation.text_generator import TextGenerator
+from zoo.generation.token_masks import TextMask, TokenMasks
 
 __all__ = [
     "BannedFirstTokens",
     "BannedTokens",
     "Beam",
+    "Choice",
     "Context",
     "Contrastive",
     "Engine",
@@ -41,8 +44,10 @@ __all__ = [
     "GenerationCache",
     "GenerationDefaults",
     "GenerationOptions",
+    "Grammar",
     "GraphGenerator",
     "Greedy",
+    "JSONSchema",
     "LogitBias",
     "LogitProcessor",
     "MinP",
@@ -51,6 +56,7 @@ __all__ = [
     "Normalized",
     "PresencePenalty",
     "PromptLookup",
+    "Regex",
     "RepetitionPenalty",
     "Sample",
     "Sampler",
@@ -58,7 +64,9 @@ __all__ = [
     "SpeculativeDecoding",
     "Temperature",
     "TextGenerator",
+    "TextMask",
     "TextScorer",
+    "TokenMasks",
     "TopK",
     "TopP",
     "TypicalP",

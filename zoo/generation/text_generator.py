@@ -3,11 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from zoo.generation.chat import Conversations, Texts, read_asked
 from zoo.generation.checks import require_count
 from zoo.generation.engine import Engine
+from zoo.generation.grammar_session import GrammarEngine, GrammarSession
+from zoo.generation.grammars import Grammar
 from zoo.generation.request import GenerationCache, Request, proposals_of, split_stops, streams_of, with_results
 from zoo.generation.session import Session
 from zoo.generation.texts import TextSession
@@ -43,6 +46,7 @@ class TextGenerator(TokenGenerator):
         lookahead: int | None = None,
         cache: GenerationCache | None = None,
         return_cache: bool = False,
+        grammar: Grammar | None = None,
         jit_compile: bool | None = None,
     ) -> Any:
         """Generates a text for each text: its continuation, or with an encoder-decoder its output.
@@ -94,8 +98,12 @@ class TextGenerator(TokenGenerator):
                 computed again unless weights have changed since. With an encoder-decoder `beginnings` continue them,
                 and the same sources are given again. All rows form one batch.
             return_cache: Whether to return a cache too. Not with beam search, stop strings or `num_results`.
+            grammar: What generated texts follow, such as `zoo.generation.JSONSchema(schema)`; None for nothing. Only
+                with a decoder, greedy or random sampling, and without processors, draft and caches. A text that comes
+                to `max_new_tokens` is cut, and then need not be one of the grammar.
             jit_compile: Whether XLA compiles the loop. This takes seconds once per shape, and makes the loop about
-                twice as fast. Default True; False on PyTorch, where XLA is not available.
+                twice as fast. Default True; False on PyTorch, where XLA is not available, and with a grammar, where the
+                loop is in Python, unless the backend is JAX.
 
         Returns:
             One text, or a list with one text per input (a list of lists with several results). With `return_scores` or
@@ -123,7 +131,7 @@ class TextGenerator(TokenGenerator):
             **chosen.options(),
             stop_sequences=sequences,
             lookahead=proposals_of(draft, lookahead),
-            jit_compile=jit_compile,
+            jit_compile=_compiles(jit_compile, grammar),
         )
         options, repeats, per_text = with_results(options, num_results)
         if return_cache and (stops or per_text is not None):
@@ -138,6 +146,8 @@ class TextGenerator(TokenGenerator):
             )
         if cache is not None and repeats > 1:
             raise ValueError(f"num_results must be None or 1 with a cache, got {num_results}.")
+        if grammar is not None and (cache is not None or return_cache):
+            raise ValueError("cache must be None and return_cache False with a grammar.")
         if return_cache and isinstance(asked, Conversations):
             raise ValueError("return_cache must be False with conversations, got True.")
         request = asked.request(
@@ -151,8 +161,12 @@ class TextGenerator(TokenGenerator):
         )
         # a cache has its rows in the order of the texts
         batches = None if cache is not None or return_cache else batch_size
-        given = {"options": options, "seed": seed, "cache": cache}
-        results, session = self._run(self.engine_with(draft), asked, request, repeats, stops, batches, given)
+        given = {"options": options, "seed": seed}
+        if grammar is None:
+            engine, given["cache"] = self.engine_with(draft), cache
+        else:
+            engine, given["mask"] = self.following(grammar, options)
+        results, session = self._run(engine, asked, request, repeats, stops, batches, given)
         before = [b""] * len(request.before) if strip_prompt else request.before
         texts, scores = _by_text(results, before, repeats, per_text)
         answer = [texts, *([scores] if return_scores else [])]
@@ -179,6 +193,7 @@ class TextGenerator(TokenGenerator):
         seed: int = 0,
         draft: Any = None,
         lookahead: int | None = None,
+        grammar: Grammar | None = None,
         jit_compile: bool | None = None,
     ) -> Iterator[Any]:
         """Generates texts piece by piece.
@@ -189,7 +204,7 @@ class TextGenerator(TokenGenerator):
             texts: One text or conversation, or many, which form one batch.
             chunk: Number of tokens between two pieces, at least 1.
             sampler: As for `generate`, but not beam search.
-            max_length, max_new_tokens, stop, processors, tools, beginnings, truncate, seed, draft, lookahead,
+            max_length, max_new_tokens, stop, processors, tools, beginnings, truncate, seed, draft, lookahead, grammar,
                 jit_compile: As for `generate`.
             strip_prompt: Whether to leave out the prompt, which otherwise is the first piece.
 
@@ -214,7 +229,10 @@ class TextGenerator(TokenGenerator):
         stops, sequences = split_stops(chosen.stop)
         lookahead = proposals_of(draft, lookahead)
         settings = self.options(
-            **chosen.options(), stop_sequences=sequences, lookahead=lookahead, jit_compile=jit_compile
+            **chosen.options(),
+            stop_sequences=sequences,
+            lookahead=lookahead,
+            jit_compile=_compiles(jit_compile, grammar),
         )
         if not settings.sampler.incremental:
             raise ValueError(
@@ -231,8 +249,13 @@ class TextGenerator(TokenGenerator):
         )
         if not request.prompts:
             return iter(())
-        engine, every = self.engine_with(draft), np.arange(len(request.prompts))
-        session = engine.begin(**request.take(every), options=settings, seed=seed)
+        given = {"options": settings, "seed": seed}
+        if grammar is None:
+            engine = self.engine_with(draft)
+        else:
+            engine, given["mask"] = self.following(grammar, settings)
+        every = np.arange(len(request.prompts))
+        session = engine.begin(**request.take(every), streams=every, **given)
         session.watch_weights()
         first = [b"" if strip_prompt else text for text in request.before]
         texts = TextSession(session, self.preprocessor, stops, asked.edges)
@@ -241,14 +264,14 @@ class TextGenerator(TokenGenerator):
 
     def _run(
         self,
-        engine: Engine,
+        engine: Engine | GrammarEngine,
         asked: Texts | Conversations,
         request: Request,
         repeats: int,
         stops: list[str],
         batch_size: int | None,
         given: dict[str, Any],
-    ) -> tuple[list[tuple[list[bytes], np.ndarray]], Session | None]:
+    ) -> tuple[list[tuple[list[bytes], np.ndarray]], Session | GrammarSession | None]:
         """Generates to the end; returns texts and scores of each run, and the last session.
 
         Args:
@@ -274,6 +297,11 @@ class TextGenerator(TokenGenerator):
         else:
             results = write(np.arange(len(lengths))) if len(lengths) else []
         return results, session
+
+
+def _compiles(jit_compile: bool | None, grammar: Grammar | None) -> bool | None:
+    """Whether XLA compiles: not programs of a single step, unless the backend knows no others."""
+    return keras.backend.backend() == "jax" if jit_compile is None and grammar is not None else jit_compile
 
 
 def _by_text(

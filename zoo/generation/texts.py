@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from zoo.generation.chat import AnswerEdges
-from zoo.generation.session import Session
 from zoo.tokenizers.tensors import row_ids
 
 # Tokens of the prompt that stand before the generated ones while these are made text.
@@ -25,14 +24,14 @@ class TextSession:
     """A batch of texts that are being generated.
 
     Args:
-        session: The session on token level.
+        session: The session on token level, a `Session` or a `GrammarSession`.
         preprocessor: The preprocessor of the task.
         stops: Stop strings.
         edges: What is cut off at both ends, see `AnswerEdges`; None for nothing.
     """
 
     def __init__(
-        self, session: Session, preprocessor: Any, stops: Sequence[str] = (), edges: AnswerEdges | None = None
+        self, session: Any, preprocessor: Any, stops: Sequence[str] = (), edges: AnswerEdges | None = None
     ) -> None:
         self._session, self._tokenizer, self._stops = session, preprocessor.tokenizer, stops
         self._edges = AnswerEdges() if edges is None else edges

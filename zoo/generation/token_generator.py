@@ -1,6 +1,7 @@
 """Rows of token ids in, token ids out; what generation is asked for, and the engine that does it."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,11 @@ import numpy as np
 from zoo.generation.checks import is_integer, require_count
 from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.engine import Engine
+from zoo.generation.grammar_session import GrammarEngine
+from zoo.generation.grammars import Grammar
 from zoo.generation.prompt_lookup import PromptLookup
 from zoo.generation.request import GenerationOptions, proposals_of, room, split_stops
+from zoo.generation.token_masks import TextMask, TokenMasks, spellings_of
 from zoo.preprocessing.rows import shorten
 
 # The `draft` that needs no model.
@@ -30,6 +34,8 @@ class TokenGenerator:
         # the draft that was used last, with its engine
         self._drafted: tuple[Any, Engine] | None = None
         self._looking_up: Engine | None = None
+        # the tokenizer, and what knows its tokens, of the last text that followed a grammar
+        self._following: tuple[Any, TokenMasks, GrammarEngine] | None = None
 
     def generate_tokens(
         self,
@@ -199,6 +205,30 @@ class TokenGenerator:
         if drafted is None or drafted[0] is not other.backbone:
             drafted = self._drafted = other.backbone, Engine(self.backbone, other.backbone)
         return drafted[1]
+
+    def following(self, grammar: Any, options: GenerationOptions) -> tuple[GrammarEngine, Callable[[], TextMask]]:
+        """Returns the engine of texts that follow a grammar, and what makes the mask of one.
+
+        Args:
+            grammar: As for `generate`.
+            options: The settings of the generation, which name the tokens that end a text.
+
+        Raises:
+            TypeError, ValueError: If it is no grammar, or none that texts of this model can follow.
+        """
+        if not isinstance(grammar, Grammar):
+            raise TypeError(f"grammar must be one of zoo.generation, such as JSONSchema(...), got {shorten(grammar)}.")
+        if not self.backbone.decodes_rows:
+            raise ValueError(
+                "grammar must be None with this model: it takes a decoder without recurrence, of positions that do not "
+                "depend on the length of the whole text."
+            )
+        tokenizer = self.preprocessor.require_tokenizer("grammar")
+        if self._following is None or self._following[0] is not tokenizer:
+            masks = TokenMasks(spellings_of(tokenizer, self.backbone.config.vocabulary_size))
+            self._following = tokenizer, masks, GrammarEngine(self.backbone)
+        _, masks, engine = self._following
+        return engine, functools.partial(masks.begin, grammar.lark, options.end_ids)
 
 
 def _check_ids(name: str, rows: Sequence[Sequence[int]], vocabulary_size: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from layers.errors import refuse_names
 from zoo.export import (
     GGUF,
     PROGRAM_FORMATS,
@@ -25,6 +26,9 @@ from zoo.export.sample_texts import SAMPLE_TEXTS
 from zoo.gguf.export import write_gguf_folder
 from zoo.openvino_genai import write_openvino_genai
 from zoo.preprocessing.rows import shorten
+
+# arguments of `generate` that no graph holds
+_NOT_IN_GRAPHS = {"grammar": "the server, whose requests may each have a response_format or structured_outputs"}
 
 
 def export_task(
@@ -54,6 +58,7 @@ def export_task(
         task.preprocessor.require_tokenizer("export()")
         (write_gguf_folder if format == GGUF else write_openvino_genai)(directory, task, weights)
         return
+    refuse_names("export()", options, _NOT_IN_GRAPHS)
     endpoints = task.endpoints if format == SAVED_MODEL else task.token_endpoints
     try:
         inspect.signature(endpoints).bind(**options)

@@ -9,6 +9,7 @@ from zoo.generation.chat import AnswerEdges, given_messages, with_end_of_turn
 from zoo.generation.request import split_stops
 from zoo.generation.rows import RowDecoder
 from zoo.generation.texts import continuations
+from zoo.generation.token_masks import spellings_of
 from zoo.tasks.score_tokens_endpoint import score_tokens_endpoint
 
 _ROWS = ("rows",)
@@ -53,6 +54,10 @@ _CONTINUED = (
     Field("prompts", ("batch", "prompt_length"), "int32", "tokens before, -1 behind those of a row"),
     Field("token_ids", ("batch", "length"), "int32", "generated tokens without an end, -1 behind those of a row"),
 )
+_IDS = Field("token_ids", ("batch",), "int32", "ids of tokens")
+_SPELLINGS = Field(
+    "spellings", ("batch",), "string", "what each token adds to a text; empty for those that no text has"
+)
 _TEXTS = Field("texts", ("batch",), "string", "what the generated tokens add to the text; may end within a character")
 
 
@@ -65,6 +70,7 @@ def row_endpoints(
     * `begin(token_ids, lengths, index, state)`: feeds prompts, whole or in pieces; returns the state;
     * `advance(token_ids, ..., steps, state)`: writes some tokens in each row; returns them, and the state;
     * `continuation(prompts, token_ids)`, `chat_continuation`: the texts of generated tokens;
+    * `spellings(token_ids)`: what each token adds to a text, in bytes, for texts that follow grammars;
     * `score_tokens(token_ids, alternatives)`: the log-probability of each token of given texts.
 
     The state has one tensor per cache, with rows on the first axis. Each tensor is an input and an output. The
@@ -109,7 +115,15 @@ def row_endpoints(
     def continuation(prompts: Any, token_ids: Any) -> Any:
         return continuations(tokenizer, _ragged(prompts[:, preprocessor.start_tokens :]), _ragged(token_ids))
 
+    vocabulary_size = generator.backbone.config.vocabulary_size
+
+    def spellings(token_ids: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.gather(tf.constant(spellings_of(tokenizer, vocabulary_size)), token_ids)
+
     properties = {
+        "vocabulary_size": vocabulary_size,
         "max_length": longest,
         "max_new_tokens": options.max_new_tokens,
         "unstable_tokens": tokenizer.unstable_tokens,
@@ -122,6 +136,7 @@ def row_endpoints(
         "begin": Endpoint(begin, (*_BEGUN, *state), state, "Feeds prompts."),
         "advance": Endpoint(advance, (*_ADVANCED, *state), (*_WRITTEN, *state), "Writes some tokens.", properties),
         "continuation": Endpoint(continuation, _CONTINUED, (_TEXTS,), "Texts of generated tokens."),
+        "spellings": Endpoint(spellings, (_IDS,), (_SPELLINGS,), "What tokens add to a text."),
         "score_tokens": score_tokens_endpoint(generator.backbone),
     }
     if getattr(tokenizer, "chat_format", None) is None or not preprocessor.takes_conversations:

@@ -128,6 +128,22 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         """Ragged int32 ids `(batch, None)`, none of them silent, to a `tf.string` tensor `(batch,)`."""
         raise NotImplementedError
 
+    def _spellings(self) -> list[bytes]:
+        """What each token adds to a text behind others, by id; of silent tokens and the unknown one anything.
+
+        A subclass whose tokens may be parts of characters defines it: here they spell nothing.
+        """
+        ids = np.arange(self.vocabulary_size)
+        first = int(np.argmin(self._is_silent | (ids == self.unknown_id)))
+        tf = import_tensorflow()
+        rows = tf.constant([[first, first], *([first, index] for index in ids.tolist())], tf.int32)
+        [before] = self._detokenize(tf.RaggedTensor.from_tensor(rows[:1, :1])).numpy()
+        texts = self._detokenize(tf.RaggedTensor.from_tensor(rows[1:])).numpy().tolist()
+        replacement = "\ufffd".encode()
+        return [
+            text.removeprefix(before) if text.startswith(before) and replacement not in text else b"" for text in texts
+        ]
+
     @property
     def trackables(self) -> list[Any]:
         """Resources that a SavedModel must track when one of its functions calls this tokenizer.
@@ -427,6 +443,16 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
             seen_before_row = tf.gather(tf.gather(seen, starts), row_ids(ids.row_splits))
             keep &= seen[1:] == seen_before_row
         return keep_values(ids.with_values(values), keep)
+
+    @functools.cached_property
+    def spellings(self) -> list[bytes]:
+        """What each token adds to a text behind others, by id; empty for control tokens and the unknown token.
+
+        The bytes of a token need not be valid UTF-8: several tokens may spell one character.
+        """
+        spellings = self._spellings()
+        silent = {self.unknown_id, *np.flatnonzero(self._is_silent).tolist()}
+        return [b"" if index in silent else spelling for index, spelling in enumerate(spellings)]
 
     def are_silent(self, ids: tf.Tensor) -> tf.Tensor:
         """Returns which ids are control tokens, which `detokenize` leaves out: bool of the shape of `ids`."""

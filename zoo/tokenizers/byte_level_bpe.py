@@ -305,6 +305,9 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
         tf = import_tensorflow()
         return as_utf8(join_rows(ids.with_values(tf.gather(self._constant("bytes", self._bytes), ids.values))))
 
+    def _spellings(self) -> list[bytes]:
+        return self._bytes
+
     def _config(self) -> dict[str, Any]:
         # left out where it is None, so that earlier versions read what they could write
         missing = {} if self._missing_bytes is None else {"missing_bytes": self._missing_bytes}

@@ -312,6 +312,9 @@ class SentencePieceTokenizer(Tokenizer, kind="sentencepiece"):
         begins_with_space = tf.gather(tf.constant(self._begins_with_space), first_ids)
         return tf.where(begins_with_space, tf.strings.regex_replace(texts, "^ ", ""), texts)
 
+    def _spellings(self) -> list[bytes]:
+        return [_spelling(piece) for piece in parse_model(self._proto).pieces]
+
     @property
     def named_tokens(self) -> list[str]:
         return list(dict.fromkeys([*super().named_tokens, *self._of_users]))
@@ -345,6 +348,14 @@ def _check_prepend_scheme(scheme: str | None, model: Any) -> None:
         raise ValueError(
             f"prepend_scheme must be None unless the model neither adds nor changes characters itself, got {scheme!r}."
         )
+
+
+def _spelling(piece: Any) -> bytes:
+    """What a piece of a model adds to a text; nothing if no text has it."""
+    if piece.type == piece.BYTE:  # such as <0xE4>
+        return bytes([int(piece.piece[3:5], 16)])
+    is_of_texts = piece.type in (piece.NORMAL, piece.USER_DEFINED)
+    return piece.piece.replace(_SPACE, " ").encode("utf-8") if is_of_texts else b""
 
 
 def _with_control(model: Any, proto: bytes, tokens: Sequence[str]) -> bytes:

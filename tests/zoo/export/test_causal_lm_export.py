@@ -183,7 +183,7 @@ def test_scores_and_logits(model, prompts, forward_inputs, answers):
 
 def test_rows_write_what_python_generates(model, prompts, answers):
     assert answers["greedy"]["signatures"] == ["forward", "generate", "score", "serve", "serving_default"]
-    rows = ["advance", "begin", "continuation", "score_tokens", "tokens"]
+    rows = ["advance", "begin", "continuation", "score_tokens", "spellings", "tokens"]
     assert answers["sample"]["signatures"] == sorted([*answers["greedy"]["signatures"], *rows])
     assert answers["sample"]["rows"] == model.generate(prompts, **EXPORTS["sample"], batch_size=256)
 

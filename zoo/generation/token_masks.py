@@ -1,0 +1,173 @@
+"""Which tokens may come next in a text that follows a grammar: masks of the library llguidance."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+# Grammars of a vocabulary that are kept compiled.
+MOST_GRAMMARS = 16
+# Most states of the automaton of a grammar's words, of up to 2 KB each: a short expression can have millions.
+_MOST_STATES = 2**15
+# All tokens that spell what may come next are allowed, and not only those that a tokenizer would choose.
+_ALL_SPELLINGS = '\n%llguidance {"no_forcing": true}\n'
+
+
+@functools.cache
+def library() -> ModuleType:
+    """Returns the package `llguidance`, an extra.
+
+    Raises:
+        ModuleNotFoundError: If it is not installed; the message says how to install it.
+    """
+    try:
+        import llguidance
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'Texts that follow grammars need the package llguidance: pip install "keras-transformer-zoo[structured]"',
+            name="llguidance",
+        ) from error
+    return llguidance
+
+
+def reason_of(said: str) -> str:
+    """Returns what llguidance says of a grammar, without the places and lines of the grammar that it shows."""
+    reason = re.split(r"\n +\d+ \| |\n<backtrace>", said)[0]
+    return re.split(r"\nerror: |failed to compile JSON schema: ", reason)[-1].strip()
+
+
+def spellings_of(tokenizer: Any, vocabulary_size: int) -> list[bytes]:
+    """Returns what each token of a model adds to a text.
+
+    Args:
+        tokenizer: The tokenizer.
+        vocabulary_size: Number of tokens of the model, which may have others than those of the tokenizer.
+    """
+    spellings = tokenizer.spellings[:vocabulary_size]
+    return [*spellings, *[b""] * (vocabulary_size - len(spellings))]
+
+
+class _Vocabulary:
+    """The tokens as llguidance takes them, with one more that ends texts: models may have none, or several."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, spellings: Sequence[bytes]) -> None:
+        self.tokens = [*spellings, b""]
+        self.eos_token_id = len(spellings)
+        self.special_token_ids = [index for index, spelling in enumerate(self.tokens) if not spelling]
+
+
+class TokenMasks:
+    """Says which tokens of a vocabulary may come next in texts that follow grammars.
+
+    Args:
+        spellings: What each token adds to a text, see `Tokenizer.spellings`. One that adds nothing comes up in no text.
+
+    Example:
+
+    >>> masks = TokenMasks([b"", b"a", b"b", b"ab"])
+    >>> text = masks.begin('start: "ab" "b"?', end_ids=(0,))
+    >>> text.allowed
+    array([10], dtype=int32)
+    >>> text.accept(3)
+    >>> text.allowed, text.may_end, text.must_end
+    (array([5], dtype=int32), True, False)
+
+    Reference:
+        Willard and Louf 2023, "Efficient guided generation for large language models", section 3 (masks of a
+        vocabulary); https://github.com/guidance-ai/llguidance.
+    """
+
+    def __init__(self, spellings: Sequence[bytes]) -> None:
+        self._count = len(spellings)
+        self._tokenizer: Any = library().LLTokenizer(_Vocabulary(spellings))
+        # no text in UTF-8 has the byte ff, with which llguidance spells special tokens
+        self._spelled: np.ndarray = bits(
+            np.array([spelling != b"" and b"\xff" not in spelling for spelling in spellings])
+        )
+        self._compiled: Any = functools.lru_cache(MOST_GRAMMARS)(self._compile)
+
+    def begin(self, grammar: str, end_ids: Sequence[int] = ()) -> TextMask:
+        """Returns the mask of a text that follows a grammar, at its beginning.
+
+        Args:
+            grammar: The grammar, in llguidance's notation of Lark.
+            end_ids: Tokens that may end the text when it is one of the grammar.
+
+        Raises:
+            ValueError: If no text of these tokens can follow it. The message has what llguidance says, and may show
+                parts of the grammar.
+        """
+        ends = np.zeros(self._count, "bool")
+        ends[list(end_ids)] = True
+        mask = TextMask(self._compiled(grammar).deep_copy(), self._count, self._spelled, bits(ends))
+        if mask.must_end and not mask.may_end:
+            raise ValueError("grammar must have a text that these tokens spell, got one without.")
+        return mask
+
+    def _compile(self, grammar: str) -> Any:
+        limits = library().LLParserLimits(max_lexer_states=_MOST_STATES, verbose_errors=False)
+        matcher = library().LLMatcher(self._tokenizer, grammar + _ALL_SPELLINGS, log_level=0, limits=limits)
+        if matcher.is_error():
+            raise ValueError(f"grammar cannot be followed: {reason_of(matcher.get_error())}.")
+        return matcher
+
+
+class TextMask:
+    """What may come next in a text that follows a grammar.
+
+    Args:
+        matcher: The text so far, as llguidance knows it.
+        count: Number of tokens.
+        spelled: Tokens that spell something, see `bits`.
+        ends: Tokens that may end the text.
+
+    Attributes:
+        allowed: The tokens that may come next, int32 `(words,)`: token t is the bit t % 32 of the word t // 32.
+        may_end: Whether the text is one of the grammar.
+        must_end: Whether no token can go on with it.
+    """
+
+    def __init__(self, matcher: Any, count: int, spelled: np.ndarray, ends: np.ndarray) -> None:
+        self._matcher, self._count, self._spelled, self._ends = matcher, count, spelled, ends
+        self._look()
+
+    def accept(self, token_id: int) -> None:
+        """Goes on with a token.
+
+        Args:
+            token_id: One of the allowed tokens, none that ends the text.
+        """
+        self._matcher.consume_token(token_id)
+        self._look()
+
+    def _look(self) -> None:
+        # with the token of llguidance's own that ends texts, which may need a word more
+        words = np.zeros(self._count // 32 + 1, "int32")
+        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        going_on = words[: len(self._spelled)] & self._spelled
+        self.may_end: bool = self._matcher.is_accepting()
+        self.must_end: bool = not going_on.any()
+        self.allowed: np.ndarray = going_on | self._ends if self.may_end else going_on
+
+
+def bits(flags: np.ndarray) -> np.ndarray:
+    """Returns flags as int32 words: flag t is the bit t % 32 of the word t // 32.
+
+    Args:
+        flags: Bools `(count,)`.
+
+    Example:
+
+    >>> bits(np.array([True, False, True]))
+    array([5], dtype=int32)
+    """
+    packed = np.packbits(np.pad(flags, (0, -len(flags) % 32)), bitorder="little")
+    return packed.view("<i4").astype("int32")
