@@ -17,6 +17,7 @@ BENCHMARKS = {
     "memory": "peak of memory of training, compared with KerasHub, and of reading long texts through a window",
     "tokenizers": "tokenizers compared with the tokenizers library: lines that differ, and speed",
     "prompt_lookup": "generation that proposes what stood in the text before, compared with one token at a time",
+    "grammars": "texts that follow grammars: reading a grammar, and knowing at each token what may come next",
     "exported": "generation by a SavedModel compared with that in Python",
     "formats": "a model in the formats of several runtimes beside its SavedModel: size, start, latency, agreement",
     "programs": "operations, bytes and kernels of compiled training steps, for sizes of accelerators",

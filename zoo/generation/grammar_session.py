@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from zoo.generation.compiled_functions import CompiledFunctions, next_power_of_two
-from zoo.generation.engine import FIRST_ROOM
+from zoo.generation.engine import FIRST_ROOM, shares_lengths
 from zoo.generation.request import GenerationOptions
 from zoo.generation.rows import RowDecoder
 from zoo.generation.token_masks import TextMask
@@ -84,7 +84,7 @@ class GrammarEngine:
     ) -> list[Any]:
         """Returns the state after tokens of prompts, padded on the right."""
         tensors = [ops.convert_to_tensor(each, dtype="int32") for each in (token_ids, lengths, 0 * lengths)]
-        return self._programs.run("begin", self._decoder.begin, options.jit_compile, *tensors, state)
+        return self._run("begin", self._decoder.begin, options, len(lengths), *tensors, state)
 
     def step(self, options: GenerationOptions, inputs: dict[str, Any], state: list[Any]) -> dict[str, Any]:
         """Writes a token in each row, see `RowDecoder.advance`."""
@@ -92,7 +92,12 @@ class GrammarEngine:
         def run(inputs: dict[str, Any], state: list[Any]) -> dict[str, Any]:
             return self._decoder.advance(state, **inputs, alternatives=0, steps=1)
 
-        return self._programs.run("advance", run, options.jit_compile, inputs, state)
+        return self._run("advance", run, options, inputs["index"].shape[0], inputs, state)
+
+    def _run(self, name: str, run: Callable[..., Any], options: GenerationOptions, rows: int, *arguments: Any) -> Any:
+        """Runs a program, as far as possible the same one for texts and caches of all lengths."""
+        exact = not shares_lengths(options)
+        return self._programs.run((name, rows), run, options.jit_compile, *arguments, exact_shapes=exact)
 
     def grown(self, state: list[Any], capacity: int) -> list[Any]:
         """Returns the state with caches of another capacity."""

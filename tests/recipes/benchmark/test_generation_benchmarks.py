@@ -2,9 +2,10 @@
 
 import keras
 import pytest
+from small_writer import make_writer
 
 import zoo
-from recipes.benchmark import exported, loading, prompt_lookup
+from recipes.benchmark import exported, grammars, loading, prompt_lookup
 from recipes.common.config import parse
 from recipes.common.errors import ConfigError, DataError
 
@@ -91,3 +92,13 @@ def test_mistakes_are_said(tiny_llama, tmp_path):
         parse(prompt_lookup.Config, ["--lookaheads", "0", "4"])
     with pytest.raises(ConfigError, match="batch_sizes must be at least 1, got "):
         parse(exported.Config, ["--model", saved, "--texts", "a.txt", "--batch_sizes", "0"])
+
+
+def test_masks_of_grammars(tmp_path):
+    pytest.importorskip("llguidance", reason="the extra structured is not installed")
+    make_writer().save_to_preset(tmp_path / "model")
+    sizes = {"texts": 2, "most_tokens": 30, "max_new_tokens": 8}
+    rows = grammars.main(grammars.Config(str(tmp_path / "model"), **sizes, folder=str(tmp_path / "results")))
+    assert [row["grammar"] for row in rows][:2] == ["any object", "a record"]
+    assert all(0 < row["mask_milliseconds"] <= row["slow_mask_milliseconds"] for row in rows)
+    assert all(row["token_milliseconds"] > 0 for row in rows)
