@@ -19,7 +19,6 @@ import zoo
 from recipes.benchmark.step_data import write_table
 from recipes.common.config import setting
 from recipes.common.saved_models import load_task
-from zoo.generation.token_masks import spellings_of
 
 _RECORD = {
     "type": "object",
@@ -56,7 +55,7 @@ def main(config: Config) -> list[dict[str, Any]]:
         and milliseconds of a token that the model writes, with the grammar and without.
     """
     task = load_task(config.model, "CausalLM")
-    spellings = spellings_of(task.tokenizer, task.backbone.config.vocabulary_size)
+    spellings = zoo.generation.token_masks.spellings_of(task.tokenizer, task.backbone.config.vocabulary_size)
     began = time.perf_counter()
     masks = zoo.generation.TokenMasks(spellings)
     vocabulary = 1000 * (time.perf_counter() - began)
