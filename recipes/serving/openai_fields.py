@@ -161,11 +161,29 @@ class ChatBody(WritingBody):
             raise ValueError("tool_choice must be auto or none without tools")
         return self
 
+    @property
+    def held_functions(self) -> list[dict[str, Any]]:
+        """The functions whose calls are held to their schemas: where the answer must call one, or one is strict."""
+        functions = [tool.function for tool in self.tools]
+        if isinstance(self.tool_choice, NamedTool):
+            functions = [each for each in functions if each.name == self.tool_choice.function.name]
+        elif self.tool_choice == "none" or (self.tool_choice == "auto" and not any(each.strict for each in functions)):
+            return []
+        is_held = self.tool_choice != "auto"
+        return [
+            {"name": each.name, "parameters": each.parameters if is_held or each.strict else None} for each in functions
+        ]
+
+    @property
+    def most_calls(self) -> int | None:
+        """Most calls of an answer; None for any number."""
+        return None if self.parallel_tool_calls and not isinstance(self.tool_choice, NamedTool) else 1
+
     def request(self) -> dict[str, Any]:
         talk = {"messages": [message.request() for message in self.messages]}
         if self.tools and self.tool_choice != "none":
             talk["tools"] = [tool.request() for tool in self.tools]
-            talk["most_calls"] = None if self.parallel_tool_calls else 1
+            talk["most_calls"] = self.most_calls
         return {**talk, **super().request()}
 
 

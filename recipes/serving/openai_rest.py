@@ -27,7 +27,9 @@ from recipes.serving.openai_fields import ChatBody, CompletionBody, EmbeddingBod
 from recipes.serving.problems import Problem, problem_of
 from recipes.serving.scoring_rest import makes_vectors, require_width
 from recipes.serving.server_state import ServerState
+from recipes.serving.structured_output import require_followable
 from recipes.serving.tokens_rest import has_tokens, require_known
+from recipes.serving.tool_grammar import call_grammar
 from recipes.serving.worker_client import WorkerClient
 
 # The stream of random numbers of result k of a text is k times this, as in `generate`.
@@ -166,7 +168,7 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
         return _Stream(_lines(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
     began = time.monotonic()
     async with state.models.worker(body.model) as worker:
-        _require_writer(worker, body.model, asked)
+        asked = await _fitting(worker, body, asked)
         results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
     state.metrics.first_text(time.monotonic() - began)
     choices = [form.whole(index, text, last) for index, (text, last) in enumerate(results)]
@@ -192,7 +194,7 @@ async def _events(
     began, lasts = time.monotonic(), {}
     told: asyncio.Queue = asyncio.Queue()
     async with state.models.worker(body.model) as worker:
-        _require_writer(worker, body.model, asked)
+        asked = await _fitting(worker, body, asked)
 
         async def follow(index: int) -> None:
             try:
@@ -257,6 +259,20 @@ class _Stream(StreamingResponse):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         async with contextlib.aclosing(self.body_iterator):
             await super().__call__(scope, receive, send)
+
+
+async def _fitting(worker: WorkerClient, body: WritingBody, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same requests, as the model takes them; raises a `Problem` if it does not."""
+    _require_writer(worker, body.model, asked)
+    if not isinstance(body, ChatBody) or not body.held_functions:
+        return asked
+    properties = worker.about["endpoints"].get("advance", {}).get("properties", {})
+    style = properties.get("chat", {}).get("format", {}).get("tools")
+    if style is None:
+        raise Problem(422, f"The chat format of the model {body.model!r} has no tools.")
+    grammar = call_grammar(style, body.held_functions, body.most_calls, may_be_words=body.tool_choice == "auto")
+    await require_followable("tools", grammar)
+    return [{**each, "grammar": grammar} for each in asked]
 
 
 def _require_writer(worker: WorkerClient, name: str, asked: list[dict[str, Any]]) -> None:

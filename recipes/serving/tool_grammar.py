@@ -1,8 +1,9 @@
-"""Grammars of answers that must call tools, as texts of the library llguidance."""
+"""Grammars of answers that call tools, as texts of the library llguidance."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,30 +11,40 @@ from typing import Any
 _OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
-def call_grammar(style: Mapping[str, Any], functions: Sequence[Mapping[str, Any]], most: int | None = None) -> str:
+def call_grammar(
+    style: Mapping[str, Any],
+    functions: Sequence[Mapping[str, Any]],
+    most: int | None = None,
+    may_be_words: bool = False,
+) -> str:
     """Returns the grammar of answers that are calls of some functions, at least one.
 
     Args:
         style: The style of the model, as `ToolStyle.to_dict` describes it.
         functions: The functions, with `name` and `parameters`.
         most: Most calls, 1; None for any number.
+        may_be_words: Whether answers may be words, too. What begins as a call must be one then.
 
     Example:
 
     >>> call_grammar({"call_begin": "<call>", "call_end": "</call>"}, [{"name": "now"}], most=1)
-    'start: "" call ""\\ncall: call_0\\ncall_0: "<call>{\\"name\\": \\"now\\", ...'
+    'start: calls\\ncalls: "" call ""\\ncall: "<call>" body "</call>"\\nbody: body_0\\n...'
     """
     texts = {name: style.get(name, "") for name in ("calls_begin", "calls_end", "call_begin", "call_end")}
-    separator = style.get("calls_separator", "\n")
-    more = "" if most == 1 else f" ({_text(separator)} call)*"
-    lines = [
-        f"start: {_text(texts['calls_begin'])} call{more} {_text(texts['calls_end'])}",
-        f"call: {' | '.join(f'call_{place}' for place in range(len(functions)))}",
-    ]
+    calls_begin, calls_end, begin, end = map(_text, texts.values())
+    more = "" if most == 1 else f" ({_text(style.get('calls_separator', chr(10)))} call)*"
+    lines = ["start: calls", f"calls: {calls_begin} call{more} {calls_end}", f"call: {begin} body {end}"]
+    if may_be_words and texts["call_begin"]:
+        sign = re.escape(texts["call_begin"].strip()).replace("/", r"\/")
+        words = f"WORDS: /(?s:.*)/ & ~/(?s:.*){sign}(?s:.*)/"
+        lines = [f"start: (BEFORE body {end})* WORDS", f"BEFORE: WORDS {begin}", words]
+    elif may_be_words:
+        sign = re.escape(texts["calls_begin"] or "{")
+        lines = ["start: calls | WORDS", *lines[1:], rf"WORDS: /(?s:\s*[^\s{sign}].*)?/"]
+    lines.append(f"body: {' | '.join(f'body_{place}' for place in range(len(functions)))}")
     for place, function in enumerate(functions):
-        key = style.get("arguments", "arguments")
-        before = f'{texts["call_begin"]}{{"name": {_text(function["name"])}, "{key}": '
-        lines.append(f"call_{place}: {_text(before)} arguments_{place} {_text('}' + texts['call_end'])}")
+        before = f'{{"name": {_text(function["name"])}, "{style.get("arguments", "arguments")}": '
+        lines.append(f"body_{place}: {_text(before)} arguments_{place} {_text('}')}")
         # each schema is a document of its own, to which its references refer
         schema = {"x-guidance": _OPTIONS, "type": "object", **(function.get("parameters") or {})}
         lines.append(f"arguments_{place}: %json {json.dumps(schema)}")

@@ -77,3 +77,17 @@ def test_one_call_and_one_function():
     assert not follows(call_grammar(style.to_dict(), FUNCTIONS, most=1), f"{now}\n{days}")
     named = call_grammar(style.to_dict(), FUNCTIONS[1:], most=1)
     assert follows(named, now) and not follows(named, days)
+
+
+@pytest.mark.parametrize("name", TOOL_STYLES)
+def test_words_or_calls(name):
+    style = TOOL_STYLES[name]
+    grammar = call_grammar(style.to_dict(), FUNCTIONS, may_be_words=True)
+    days = style.calls([written(style, "weather", place={"city": CITIES[1]}, days=2)])
+    for text in ("", "Words.", f" {CITIES[2]} <tool {{ [", "\u0928\u092e\u0938\u094d\u0924\u0947", days):
+        assert follows(grammar, text), text
+    for wrong in (days.replace("weather", "whether"), days.replace(": 2}", ': "2"}'), days[:-4]):
+        assert not follows(grammar, wrong), wrong
+    if style.call_begin:
+        assert follows(grammar, f"One moment.\n{days}\n{days}")
+        assert not follows(grammar, "One moment.\n<tool_call> is a sign")

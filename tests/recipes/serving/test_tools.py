@@ -181,6 +181,34 @@ def test_no_tools_are_chosen(client, caller):
     assert answer(client, talk, tools=[], max_tokens=9).choices[0].message.content == without
 
 
+NAMED = {"type": "function", "function": {"name": "weather"}}
+
+
+def test_calls_that_must_be(client):
+    """The model would answer in words; a small one that is held to calls writes some, and their arguments fit."""
+    pytest.importorskip("llguidance", reason="the extra structured is not installed")
+    talk = LEARNT["words"][:-1]
+    for choice, settings in (
+        ("required", {"max_tokens": 60}),
+        (NAMED, {"max_tokens": 60}),
+        (NAMED, {"temperature": 1.0, "seed": 3, "n": 2, "max_tokens": 100}),
+        ("required", {"parallel_tool_calls": False, "max_tokens": 100}),
+    ):
+        for found in answer(client, talk, tool_choice=choice, **settings).choices:
+            calls = named(found.message.tool_calls)
+            if found.finish_reason == "length" and not calls:
+                continue  # a text that is cut has no call
+            assert calls and all(name in ("weather", "now") for name, _ in calls)
+            assert all(isinstance(each["city"], str) for name, each in calls if name == "weather")
+            if choice == NAMED:
+                assert [name for name, _ in calls] == ["weather"] and found.finish_reason == "tool_calls"
+    assert named(answer(client, talk, tool_choice="required").choices[0].message.tool_calls)
+    wrong = [{"type": "function", "function": {"name": "a", "parameters": {"type": "string", "format": "no"}}}]
+    openai = pytest.importorskip("openai")
+    with pytest.raises(openai.UnprocessableEntityError, match="tools cannot be followed"):
+        answer(client, talk, tools=wrong, tool_choice="required")
+
+
 def test_tokens_of_conversations_with_tools(address, caller):
     from zoo.tokenizers import tokenize_chat
 
@@ -192,9 +220,6 @@ def test_tokens_of_conversations_with_tools(address, caller):
         }
         said = httpx.post(f"{address}/tokenize", json=body, timeout=60).json()
         assert said["tokens"] == tokenize_chat(caller.tokenizer, talk, tools=tools or None)
-
-
-NAMED = {"type": "function", "function": {"name": "weather"}}
 
 
 @pytest.mark.parametrize(
