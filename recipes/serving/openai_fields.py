@@ -162,16 +162,19 @@ class ChatBody(WritingBody):
         return self
 
     @property
+    def has_strict_tools(self) -> bool:
+        """Whether calls of a tool must fit its schema whatever is chosen."""
+        return any(tool.function.strict for tool in self.tools)
+
+    @property
     def held_functions(self) -> list[dict[str, Any]]:
-        """The functions whose calls are held to their schemas: where the answer must call one, or one is strict."""
-        functions = [tool.function for tool in self.tools]
+        """The functions that an answer may call; with schemas that it is held to, if it is held to anything."""
+        functions, is_free = [tool.function for tool in self.tools], self.tool_choice == "auto"
         if isinstance(self.tool_choice, NamedTool):
             functions = [each for each in functions if each.name == self.tool_choice.function.name]
-        elif self.tool_choice == "none" or (self.tool_choice == "auto" and not any(each.strict for each in functions)):
-            return []
-        is_held = self.tool_choice != "auto"
         return [
-            {"name": each.name, "parameters": each.parameters if is_held or each.strict else None} for each in functions
+            {"name": each.name, "parameters": None if is_free and not each.strict else each.parameters}
+            for each in functions
         ]
 
     @property

@@ -264,13 +264,22 @@ class _Stream(StreamingResponse):
 async def _fitting(worker: WorkerClient, body: WritingBody, asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same requests, as the model takes them; raises a `Problem` if it does not."""
     _require_writer(worker, body.model, asked)
-    if not isinstance(body, ChatBody) or not body.held_functions:
+    if not isinstance(body, ChatBody) or not asked[0].get("tools"):
         return asked
+    words = None
+    if body.tool_choice == "auto":
+        # an answer that must be JSON may call tools in its place; of other grammars nothing can be told
+        given = asked[0].get("grammar")
+        if given is None and not body.has_strict_tools:
+            return asked
+        words = "" if given is None else given.removeprefix("start: ")
+        if words and not words.startswith("%json "):
+            return asked
     properties = worker.about["endpoints"].get("advance", {}).get("properties", {})
     style = properties.get("chat", {}).get("format", {}).get("tools")
     if style is None:
         raise Problem(422, f"The chat format of the model {body.model!r} has no tools.")
-    grammar = call_grammar(style, body.held_functions, body.most_calls, may_be_words=body.tool_choice == "auto")
+    grammar = call_grammar(style, body.held_functions, body.most_calls, words)
     await require_followable("tools", grammar)
     return [{**each, "grammar": grammar} for each in asked]
 

@@ -15,7 +15,7 @@ def call_grammar(
     style: Mapping[str, Any],
     functions: Sequence[Mapping[str, Any]],
     most: int | None = None,
-    may_be_words: bool = False,
+    words: str | None = None,
 ) -> str:
     """Returns the grammar of answers that are calls of some functions, at least one.
 
@@ -23,7 +23,8 @@ def call_grammar(
         style: The style of the model, as `ToolStyle.to_dict` describes it.
         functions: The functions, with `name` and `parameters`.
         most: Most calls, 1; None for any number.
-        may_be_words: Whether answers may be words, too. What begins as a call must be one then.
+        words: What answers may be, too: "" for any words, in which what begins as a call must be one; or a rule, such
+            as `%json {"type": "object"}`. None for calls alone.
 
     Example:
 
@@ -34,11 +35,13 @@ def call_grammar(
     calls_begin, calls_end, begin, end = map(_text, texts.values())
     more = "" if most == 1 else f" ({_text(style.get('calls_separator', chr(10)))} call)*"
     lines = ["start: calls", f"calls: {calls_begin} call{more} {calls_end}", f"call: {begin} body {end}"]
-    if may_be_words and texts["call_begin"]:
+    if words:
+        lines = ["start: calls | words", *lines[1:], f"words: {words}"]
+    elif words is not None and texts["call_begin"]:
         sign = re.escape(texts["call_begin"].strip()).replace("/", r"\/")
-        words = f"WORDS: /(?s:.*)/ & ~/(?s:.*){sign}(?s:.*)/"
-        lines = [f"start: (BEFORE body {end})* WORDS", f"BEFORE: WORDS {begin}", words]
-    elif may_be_words:
+        free = f"WORDS: /(?s:.*)/ & ~/(?s:.*){sign}(?s:.*)/"
+        lines = [f"start: (BEFORE body {end})* WORDS", f"BEFORE: WORDS {begin}", free]
+    elif words is not None:
         sign = re.escape(texts["calls_begin"] or "{")
         lines = ["start: calls | WORDS", *lines[1:], rf"WORDS: /(?s:\s*[^\s{sign}].*)?/"]
     lines.append(f"body: {' | '.join(f'body_{place}' for place in range(len(functions)))}")

@@ -82,7 +82,7 @@ def test_one_call_and_one_function():
 @pytest.mark.parametrize("name", TOOL_STYLES)
 def test_words_or_calls(name):
     style = TOOL_STYLES[name]
-    grammar = call_grammar(style.to_dict(), FUNCTIONS, may_be_words=True)
+    grammar = call_grammar(style.to_dict(), FUNCTIONS, words="")
     days = style.calls([written(style, "weather", place={"city": CITIES[1]}, days=2)])
     for text in ("", "Words.", f" {CITIES[2]} <tool {{ [", "\u0928\u092e\u0938\u094d\u0924\u0947", days):
         assert follows(grammar, text), text
@@ -91,3 +91,10 @@ def test_words_or_calls(name):
     if style.call_begin:
         assert follows(grammar, f"One moment.\n{days}\n{days}")
         assert not follows(grammar, "One moment.\n<tool_call> is a sign")
+
+
+def test_calls_or_what_answers_must_be():
+    style = TOOL_STYLES["hermes"]
+    grammar = call_grammar(style.to_dict(), FUNCTIONS, words='%json {"type": "array", "items": {"type": "integer"}}')
+    assert follows(grammar, "[1,2]") and follows(grammar, written(style, "now"))
+    assert not follows(grammar, "Words") and not follows(grammar, "[1,2]" + written(style, "now"))

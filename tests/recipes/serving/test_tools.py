@@ -203,6 +203,15 @@ def test_calls_that_must_be(client):
             if choice == NAMED:
                 assert [name for name, _ in calls] == ["weather"] and found.finish_reason == "tool_calls"
     assert named(answer(client, talk, tool_choice="required").choices[0].message.tool_calls)
+    # in words of its own choice a strict tool is called as its schema says, and JSON may be a call in its place
+    strict = [{**TOOLS[0], "function": {**TOOLS[0]["function"], "strict": True}}, TOOLS[1]]
+    found = answer(client, LEARNT["one"][:-1], tools=strict).choices[0].message
+    assert found.content == WORDS and named(found.tool_calls) == [("weather", {"city": CITY})]
+    form = {"type": "json_schema", "json_schema": {"name": "city", "schema": {"type": "array", "maxItems": 0}}}
+    found = answer(client, talk, response_format=form, tool_choice="none").choices[0].message
+    assert json.loads(found.content) == []
+    found = answer(client, LEARNT["two"][:-1], response_format=form).choices[0].message
+    assert found.content is None and len(found.tool_calls) == 2
     wrong = [{"type": "function", "function": {"name": "a", "parameters": {"type": "string", "format": "no"}}}]
     openai = pytest.importorskip("openai")
     with pytest.raises(openai.UnprocessableEntityError, match="tools cannot be followed"):
