@@ -15,7 +15,7 @@ import numpy as np
 import zoo
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.prefixes import Prefixes
-from recipes.serving.row_arrays import ROW_INPUTS, padded, row_inputs
+from recipes.serving.row_arrays import ROW_INPUTS, most_probable_tokens, padded, row_inputs
 from recipes.serving.row_scheduling import by_urgency, text_that_gives_way
 from recipes.serving.row_states import State, StateFormat, rounded_positions
 from recipes.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, STOP, Writing, WritingRequest, Written
@@ -149,8 +149,7 @@ class ContinuousBatch:
     @functools.cached_property
     def _masks(self) -> zoo.generation.TokenMasks:
         """Says what may come next in texts that follow grammars."""
-        ids = np.arange(self.properties["vocabulary_size"])
-        return zoo.generation.TokenMasks(self._model.call("spellings", token_ids=ids)["spellings"].tolist())
+        return zoo.generation.TokenMasks(self.spellings)
 
     @property
     def load(self) -> dict[str, int]:
@@ -174,6 +173,30 @@ class ContinuousBatch:
         """
         roles, contents = ([[message[key] for message in messages]] for key in ("role", "content"))
         return _rows_of(self._model.call("chat_tokens", roles=roles, contents=contents))[0]
+
+    @functools.cached_property
+    def spellings(self) -> list[bytes]:
+        """What each token adds to a text, empty for those that no text has."""
+        ids = np.arange(self.properties["vocabulary_size"])
+        return self._model.call("spellings", token_ids=ids)["spellings"].tolist()
+
+    def text_of(self, token_ids: Sequence[int]) -> str:
+        """Returns the text of tokens; those that begin, end or divide texts have none."""
+        ids = [token for token in token_ids if self.spellings[token]]
+        return self._model.call("continuation", prompts=padded([[]]), token_ids=padded([ids]))["texts"][0].decode(
+            "utf-8", "replace"
+        )
+
+    def score(self, token_ids: Sequence[int], alternatives: int) -> list[tuple[int, float | None, list]]:
+        """Returns the tokens of a text with their log-probabilities, and the same of the most probable ones.
+
+        Args:
+            token_ids: At least one token. Of the first one nothing is known.
+            alternatives: Number of most probable tokens.
+        """
+        found = self._model.call("score_tokens", token_ids=padded([token_ids]), alternatives=alternatives)
+        values = [None, *found["log_probabilities"][0].tolist()[1:]]
+        return list(zip(token_ids, values, most_probable_tokens(found)[0], strict=True))
 
     def write(self, request: WritingRequest, tell: Callable[[Written], None]) -> Writing:
         """Lets a text be written.
@@ -396,11 +419,12 @@ class ContinuousBatch:
         ids, scores, lengths, ended = (
             result[name].numpy() for name in ("token_ids", "log_probabilities", "lengths", "ended")
         )
+        best = most_probable_tokens(result)
         self.steps_done += int(lengths.max())
         reasons: list[str | None] = []
         for row, writing in enumerate(self._rows):
             count = lengths[row]
-            writing.take(ids[row, :count].tolist(), scores[row, :count])
+            writing.take(ids[row, :count].tolist(), scores[row, :count], best[row][:count])
             self.tokens_written += int(count)
             reasons.append(STOP if ended[row] else self._reason(writing))
         self._look(reasons)

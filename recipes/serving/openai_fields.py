@@ -15,8 +15,6 @@ from recipes.serving.whole_texts import ADJUSTMENTS
 
 # Fields of this interface that models here do not have.
 _IDLE: dict[str, tuple[Any, ...]] = {
-    "logprobs": (False, 0),
-    "top_logprobs": (0,),
     "suffix": ("",),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
@@ -30,13 +28,19 @@ _IDLE: dict[str, tuple[Any, ...]] = {
 }
 # those of them that a conversation has
 _OF_CHAT = ("tools", "tool_choice", "parallel_tool_calls")
+# Most probable tokens of a place that exports tell, see `zoo.generation.alternatives`.
+MOST_ALTERNATIVES = 20
 _NOTES = ("user", "metadata", "safety_identifier", "prompt_cache_key")
 
 
-def _new_tokens(value: int, info: ValidationInfo) -> int:
-    if not 1 <= value <= info.context.new_tokens:
-        raise ValueError(f"must be from 1 to {info.context.new_tokens}")
+def _new_tokens(value: int, info: ValidationInfo, least: int = 1) -> int:
+    if not least <= value <= info.context.new_tokens:
+        raise ValueError(f"must be from {least} to {info.context.new_tokens}")
     return value
+
+
+def _none_or_more(value: int, info: ValidationInfo) -> int:
+    return _new_tokens(value, info, 0)
 
 
 def _prompts(value: Any) -> list[str | list[int]]:
@@ -107,7 +111,7 @@ class WritingBody(GrammarFields):
 
     @pydantic.model_validator(mode="after")
     def _can_be_long_enough(self) -> Self:
-        most = self.max_completion_tokens or self.max_tokens
+        most = self._most()
         if most is not None and self.min_tokens > most:
             raise ValueError(f"min_tokens must be at most the most tokens of a text, {most}")
         return self
@@ -118,27 +122,45 @@ class WritingBody(GrammarFields):
             raise ValueError("best_of must be n: all results are returned")
         return self
 
+    def _most(self) -> int | None:
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
     def request(self) -> dict[str, Any]:
         """Returns the fields of a request to a worker, but for the prompt."""
-        most = self.max_completion_tokens or self.max_tokens
         settings = self.model_dump(include={"temperature", "top_k", "top_p", "min_p", "seed", "stop"})
         changes = self.model_dump(include=set(ADJUSTMENTS), exclude_defaults=True)
         if "logit_bias" in changes:
             changes["logit_bias"] = list(changes["logit_bias"].items())
-        return {"max_new_tokens": most, **settings, **changes}
+        told = {} if self.alternatives is None else {"tells_tokens": True, "alternatives": self.alternatives}
+        return {"max_new_tokens": self._most(), **settings, **changes, **told}
+
+    @property
+    def alternatives(self) -> int | None:
+        """Number of most probable tokens that are told with each token; None if no tokens are."""
+        raise NotImplementedError
 
 
 class CompletionBody(WritingBody):
     """A request for texts that continue prompts; prompts are texts or token ids."""
 
     prompt: Annotated[list[str | list[int]], PlainValidator(_prompts)]
+    # none to score a prompt alone
+    max_tokens: Annotated[int, AfterValidator(_none_or_more)] | None = None
     echo: bool = False
+    logprobs: int | None = Field(None, ge=0, le=MOST_ALTERNATIVES)
 
     @pydantic.model_validator(mode="after")
-    def _has_texts(self) -> Self:
-        if self.echo and not all(isinstance(prompt, str) for prompt in self.prompt):
-            raise ValueError("echo must be false where prompts are tokens")
+    def _answers_something(self) -> Self:
+        if self._most() == 0 and not self.echo:
+            raise ValueError("max_tokens must be at least 1 without echo")
         return self
+
+    @property
+    def alternatives(self) -> int | None:
+        return self.logprobs
+
+    def request(self) -> dict[str, Any]:
+        return {**super().request(), "echo": self.echo}
 
 
 class ChatBody(WritingBody):
@@ -149,6 +171,8 @@ class ChatBody(WritingBody):
     tools: Annotated[list[Tool], Field(max_length=256)] = []
     tool_choice: Annotated[Literal["none", "auto", "required"] | NamedTool, BeforeValidator(_choice)] = "auto"
     parallel_tool_calls: bool = True
+    logprobs: bool = False
+    top_logprobs: int = Field(0, ge=0, le=MOST_ALTERNATIVES)
 
     @pydantic.model_validator(mode="after")
     def _chooses_a_tool(self) -> Self:
@@ -160,6 +184,16 @@ class ChatBody(WritingBody):
         if self.tool_choice == "required" and not names:
             raise ValueError("tool_choice must be auto or none without tools")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _tells_tokens(self) -> Self:
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs must be 0 without logprobs")
+        return self
+
+    @property
+    def alternatives(self) -> int | None:
+        return self.top_logprobs if self.logprobs else None
 
     @property
     def has_strict_tools(self) -> bool:

@@ -28,6 +28,7 @@ from recipes.serving.problems import Problem, problem_of
 from recipes.serving.scoring_rest import makes_vectors, require_width
 from recipes.serving.server_state import ServerState
 from recipes.serving.structured_output import require_followable
+from recipes.serving.token_scores import TokenScore, as_content, as_lists, scores_of
 from recipes.serving.tokens_rest import has_tokens, require_known
 from recipes.serving.tool_grammar import call_grammar
 from recipes.serving.worker_client import WorkerClient
@@ -66,8 +67,7 @@ async def completions(request: Request) -> Response:
         for prompt in body.prompt
         for number in range(body.n)
     ]
-    before = [str(prompt) if body.echo else "" for prompt in body.prompt for _ in range(body.n)]
-    return await _answer(request, body, asked, _Completion(body.model, "cmpl", "text_completion", before))
+    return await _answer(request, body, asked, _Completion(body, "cmpl", "text_completion"))
 
 
 async def chat_completions(request: Request) -> Response:
@@ -76,7 +76,7 @@ async def chat_completions(request: Request) -> Response:
     body = ChatBody.read(await read_json(request, state.limits), state.limits)
     settings = {**body.request(), **await body.grammar()}
     asked = [{**settings, "stream": k * FIRST_RESULTS} for k in range(body.n)]
-    return await _answer(request, body, asked, _Chat(body.model, "chatcmpl", "chat.completion", [""] * body.n))
+    return await _answer(request, body, asked, _Chat(body, "chatcmpl", "chat.completion"))
 
 
 async def embeddings(request: Request) -> Response:
@@ -101,55 +101,86 @@ async def embeddings(request: Request) -> Response:
 class _Completion:
     """How texts and their pieces are written in answers."""
 
-    def __init__(self, model: str, prefix: str, kind: str, before: list[str]) -> None:
-        self.kind, self.before = kind, before
-        self.head = {"id": f"{prefix}-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+    def __init__(self, body: WritingBody, prefix: str, kind: str) -> None:
+        self.kind, self.alternatives = kind, body.alternatives
+        self.head = {"id": f"{prefix}-{secrets.token_hex(12)}", "created": int(time.time()), "model": body.model}
+        # what has been told of each text with its tokens
+        self._told: dict[int, bytes] = {}
 
     def whole(self, index: int, text: str, last: dict[str, Any]) -> dict[str, Any]:
-        return {"index": index, "text": self.before[index] + text, "logprobs": None, "finish_reason": last["reason"]}
+        """The choice of a text, of whose pieces the last one has all tokens."""
+        return self._choice(index, last.get("before", "") + text, last)
 
     def pieces(self, index: int, piece: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """The choices of an event; the first of a text, before there is any, has None for it."""
-        text, reason = (self.before[index], None) if piece is None else (piece["text"], piece.get("reason"))
-        return [{"index": index, "text": text, "logprobs": None, "finish_reason": reason}] if text or reason else []
+        """The choices of the events of a piece; None before the first one."""
+        if piece is None:
+            return []
+        text = piece.get("before", "") + piece["text"]
+        return [self._choice(index, text, piece)] if text or "reason" in piece else []
+
+    def _choice(self, index: int, text: str, piece: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": self._logprobs(index, piece),
+            "finish_reason": piece.get("reason"),
+        }
+
+    def _logprobs(self, index: int, piece: dict[str, Any]) -> dict[str, Any] | None:
+        if self.alternatives is None:
+            return None
+        scores, before = scores_of(piece), self._told.get(index, b"")
+        self._told[index] = before + b"".join(score["bytes"] for score in scores)
+        return as_lists(scores, self.alternatives, before)
 
     def event(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         return {**self.head, "object": self.kind, "choices": choices, **more}
 
 
 class _Chat(_Completion):
-    def __init__(self, *options: Any) -> None:
-        super().__init__(*options)
-        # calls of each answer that were told
+    def __init__(self, body: WritingBody, prefix: str, kind: str) -> None:
+        super().__init__(body, prefix, kind)
+        # calls of each answer that were told, and tokens that were not: their text may yet become a call
         self._called: collections.Counter[int] = collections.Counter()
+        self._untold: dict[int, list[TokenScore]] = collections.defaultdict(list)
 
     def whole(self, index: int, text: str, last: dict[str, Any]) -> dict[str, Any]:
         message = {"role": "assistant", "content": text, "refusal": None}
         if calls := last.get("calls"):
             message |= {"content": text or None, "tool_calls": calls}
             self._called[index] = len(calls)
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": self._reason(index, last)}
+        told = self._logprobs(index, last)
+        return {"index": index, "message": message, "logprobs": told, "finish_reason": self._reason(index, last)}
 
     def pieces(self, index: int, piece: dict[str, Any] | None) -> list[dict[str, Any]]:
         if piece is None:
-            return [self._choice(index, {"role": "assistant", "content": ""})]
-        choices = [self._choice(index, {"content": piece["text"]})] if piece["text"] else []
+            return [self._delta(index, {"role": "assistant", "content": ""})]
+        choices = [self._delta(index, {"content": piece["text"]})] if piece["text"] else []
         for call in piece.get("calls", ()):
             numbered = {"index": self._called[index], **call}
             self._called[index] += 1
-            choices.append(self._choice(index, {"tool_calls": [numbered]}))
-        if "reason" not in piece:
-            return choices
-        if piece.get("calls") or not choices:
+            choices.append(self._delta(index, {"tool_calls": [numbered]}))
+        if "reason" in piece and (piece.get("calls") or not choices):
             # clients take a call for complete when something else comes
-            choices.append(self._choice(index, {}))
-        return [*choices[:-1], {**choices[-1], "finish_reason": self._reason(index, piece)}]
+            choices.append(self._delta(index, {}))
+        if not choices:
+            self._untold[index] += scores_of(piece)
+            return []
+        choices[0]["logprobs"] = self._logprobs(index, piece)
+        if "reason" in piece:
+            choices[-1]["finish_reason"] = self._reason(index, piece)
+        return choices
 
-    def _choice(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
+    def _delta(self, index: int, delta: dict[str, Any]) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
     def _reason(self, index: int, last: dict[str, Any]) -> str:
         return "tool_calls" if last["reason"] == "stop" and self._called[index] else last["reason"]
+
+    def _logprobs(self, index: int, piece: dict[str, Any]) -> dict[str, Any] | None:
+        if self.alternatives is None:
+            return None
+        return as_content([*self._untold.pop(index, ()), *scores_of(piece)], self.alternatives)
 
     def event(self, choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         return {**super().event(choices, **more), "object": f"{self.kind}.chunk"}
@@ -177,14 +208,16 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
 
 
 async def _whole(worker: WorkerClient, asked: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A text and its last piece, with all calls of the text."""
-    text, calls = "", []
+    """A text and its last piece, with all calls and tokens of the text."""
+    text, told, calls, scores = "", {}, [], []
     async with contextlib.aclosing(worker.write(asked)) as pieces:
         async for piece in pieces:
+            told |= piece
             text += piece["text"]
             calls += piece.get("calls", ())
-    _require_complete(piece)
-    return text, {**piece, "calls": calls}
+            scores += piece.get("scores", ())
+    _require_complete(told)
+    return text, {**told, "calls": calls, "scores": scores}
 
 
 async def _events(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def row_inputs(writings: Sequence[Any], limits: Sequence[int], size: int) -> dic
     ]
     biased = [request.logit_bias for request in requests]
     allowed = _allowed([writing.mask for writing in writings], size)
-    asked = [request.alternatives for request in requests]
+    alternatives = max((request.alternatives for request in requests if request.tells_tokens), default=0)
     return {
         **{name: values + [0] * len(resting) for name, values in columns.items()},
         "end_ids": padded([writing.end_ids for writing in writings] + resting),
@@ -62,8 +62,21 @@ def row_inputs(writings: Sequence[Any], limits: Sequence[int], size: int) -> dic
         "bias_ids": padded([list(biases) for biases in biased] + resting),
         "biases": padded([list(biases.values()) for biases in biased] + resting, fill=0, dtype="float32"),
         "allowed": allowed,
-        "alternatives": max(asked, default=0),
+        "alternatives": alternatives,
     }
+
+
+def most_probable_tokens(result: Mapping[str, Any]) -> list[list[list[tuple[int, float]]]]:
+    """Returns the most probable tokens of each place of each row, with their log-probabilities.
+
+    Args:
+        result: Outputs of `advance` or `score_tokens`, with `alternative_ids` and `alternative_log_probabilities`.
+    """
+    ids, values = (np.asarray(result[f"alternative_{name}"]).tolist() for name in ("ids", "log_probabilities"))
+    return [
+        [[pair for pair in zip(*place, strict=True) if pair[0] >= 0] for place in zip(*row, strict=True)]
+        for row in zip(ids, values, strict=True)
+    ]
 
 
 def _allowed(masks: Sequence[Any], size: int) -> np.ndarray:

@@ -49,6 +49,10 @@ def call_of(endpoints: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[s
             raise UnknownSettingError(f"{key} is not taken by this model.")
     if request.get("grammar") is not None:
         raise UnknownSettingError("This model writes no texts that follow a schema, an expression or a grammar.")
+    if request.get("tells_tokens"):
+        raise UnknownSettingError("logprobs are not known of the texts of this model.")
+    if request.get("max_new_tokens") == 0:
+        raise UnknownSettingError("max_tokens must be at least 1 with this model.")
     # what is not asked for is as the export has it, which a default of the field says
     inputs = {field["name"]: field["default"] for field in endpoint["inputs"] if field.get("default") is not None}
     inputs["stop"] = list(request.get("stop") or ())

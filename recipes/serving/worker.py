@@ -36,11 +36,15 @@ from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
 from recipes.serving.talk import Talk, UnwritableError, read_piece
+from recipes.serving.token_scores import score_of
 from recipes.serving.whole_texts import ADJUSTMENTS, OF_THE_WRITER, UnknownSettingError, call_of, text_of
-from recipes.serving.writing import STOP, WritingRequest, Written
+from recipes.serving.writing import LENGTH, STOP, WritingRequest, Written
 
 # Kinds of errors, as the server tells them from each other.
 INVALID, BUSY, LATE, FAILED = "invalid", "busy", "late", "failed"
+# Fields of a request that are those of `WritingRequest`, besides the prompt and what is made of others.
+_SAMPLING = ("temperature", "top_k", "top_p", "min_p", *ADJUSTMENTS, "seed", "stream")
+_SETTINGS = (*_SAMPLING, "grammar", "stop", "streams_text", "tells_tokens", "alternatives", "client")
 # What the assertions in a graph begin with, when TensorFlow raises them.
 _ASSERTION = "assertion failed: ["
 # How their texts lead to the rows and values at fault, which are not shown: requests share a batch.
@@ -91,8 +95,9 @@ class Worker:
 
     * `call`: `endpoint` and `inputs`; the answer has `outputs`;
     * `write`: a `text`, `token_ids` or `messages`, and fields of `WritingRequest`; answers have a `text` piece each,
-      and the last one a `reason`; with `tools` they have `calls`, too, `most_calls` at most, which are no part of the
-      text; models that cannot write token by token answer once, without the number of tokens;
+      with `tells_tokens` the `scores` of its tokens, and the last one a `reason`; with `echo` the first one has the
+      prompt as `before` and `scores_before`; with `tools` they have `calls`, too, `most_calls` at most, which are no
+      part of the text; models that cannot write token by token answer once, without the number of tokens;
     * `tokens`: `messages` and `tools`; the answer has `token_ids`;
     * `cancel`: the `id` of another request;
     * `state`: the answer has the loads and counts.
@@ -230,19 +235,23 @@ class Worker:
             prompt, reader = talk.tokens(request), talk.reader(request)
         else:
             prompt = request["token_ids"] if "token_ids" in request else writer.tokens([request["text"]])[0]
-        if not 0 < len(prompt) < writer.max_length:
-            raise RefusedError(f"The prompt must have from 1 to {writer.max_length - 1} tokens, it has {len(prompt)}.")
-        names = (
-            *("temperature", "top_k", "top_p", "min_p"),
-            *ADJUSTMENTS,
-            *("grammar", "seed", "stream", "stop", "streams_text", "client"),
-        )
-        settings = {**writer.settings, **{name: request[name] for name in names if request.get(name) is not None}}
+        most = request.get("max_new_tokens")
+        most = writer.properties["max_new_tokens"] if most is None else most
+        longest = writer.max_length - min(most, 1)
+        if not 0 < len(prompt) <= longest:
+            raise RefusedError(f"The prompt must have from 1 to {longest} tokens, it has {len(prompt)}.")
+        settings = {**writer.settings, **{name: request[name] for name in _SETTINGS if request.get(name) is not None}}
         settings.setdefault("seed", secrets.randbits(32))
         settings["logit_bias"] = dict(request.get("logit_bias") or ())
-        most = request.get("max_new_tokens") or writer.properties["max_new_tokens"]
         if settings.get("min_tokens", 0) > (room := min(most, writer.max_length - len(prompt))):
             raise RefusedError(f"min_tokens must be at most {room}, the most tokens of this text.")
+
+        before: dict[str, Any] = {}
+        if request.get("echo"):
+            before["before"] = request["text"] if "text" in request else writer.text_of(prompt)
+            if settings.get("tells_tokens"):
+                told = writer.score(prompt, settings.get("alternatives", 0))
+                before["scores_before"] = [score_of(*each, writer.spellings) for each in told]
 
         def tell(written: Written) -> None:
             text, calls = written.text, []
@@ -254,7 +263,11 @@ class Worker:
                 "calls": calls,
                 "tokens": written.tokens,
                 "prompt_tokens": len(prompt),
+                **before,
             }
+            before.clear()
+            if written.scores:
+                answer["scores"] = [score_of(*each, writer.spellings) for each in written.scores]
             if written.reason is not None:
                 self._asked.pop(number, None)
                 answer |= {"reason": written.reason, "log_probability": written.log_probability}
@@ -262,6 +275,9 @@ class Worker:
                 logging.getLogger(__name__).error("A text could not be written: %s", written.error)
             self._send(answer)
 
+        if not most:
+            tell(Written("", LENGTH))
+            return
         wanted = WritingRequest(prompt, most, is_chat=is_chat, deadline=asked.deadline, **settings)
         if not asked.is_cancelled:
             asked.begins(writer.write(wanted, tell).cancel)
@@ -290,7 +306,8 @@ class Worker:
                 self._fail(number, answer)
             else:
                 text = text_of(self._model.endpoints[name], request, answer)
-                self._send({"id": number, "text": text, "reason": STOP})
+                before = {"before": request["text"]} if request.get("echo") else {}
+                self._send({"id": number, "text": text, "reason": STOP, **before})
 
         asked.begins(self._batches[name].call(inputs, tell, asked.deadline))
 

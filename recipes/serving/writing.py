@@ -35,7 +35,8 @@ class WritingRequest:
         logit_bias: What is added to the logits of tokens.
         min_tokens: Tokens before one that ends the text.
         ignore_eos: Whether tokens that end texts are written like others.
-        alternatives: Number of most probable tokens that are told of each place.
+        tells_tokens: Whether tokens and their log-probabilities are told, too.
+        alternatives: Number of most probable tokens that are told of each place, with `tells_tokens`.
         grammar: What the text follows, see `zoo.generation.Grammar.lark`; None for nothing.
         seed: From 0 to 2**32 - 1.
         stream: Stream of random numbers, see `zoo.generation.request.streams_of`.
@@ -57,6 +58,7 @@ class WritingRequest:
     logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)
     min_tokens: int = 0
     ignore_eos: bool = False
+    tells_tokens: bool = False
     alternatives: int = 0
     grammar: str | None = None
     seed: int = 0
@@ -65,6 +67,10 @@ class WritingRequest:
     streams_text: bool = False
     deadline: float | None = None
     client: str = ""
+
+
+# Number and log-probability of a token, and the same of the most probable ones of its place.
+ScoredToken = tuple[int, float, list[tuple[int, float]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +82,7 @@ class Written:
         reason: Why the text has ended; None while it goes on.
         tokens: Number of tokens that were written so far.
         log_probability: Sum of their log-probabilities under the model.
+        scores: Tokens beyond those that were told before, where they are asked for; a token that ends the text is none.
         error: What failed, for the log.
     """
 
@@ -83,6 +90,7 @@ class Written:
     reason: str | None = None
     tokens: int = 0
     log_probability: float = 0.0
+    scores: Sequence[ScoredToken] = ()
     error: str = ""
 
 
@@ -103,6 +111,8 @@ class Writing:
         # what may come next, of a text that follows a grammar
         self.mask: zoo.generation.TextMask | None = None
         self._log_probabilities: list[float] = []
+        self._best: list[list[tuple[int, float]]] = []
+        self._told_tokens = 0
         # tokens that end the text, and those that do not and have no spelling
         self.end_ids = [] if request.ignore_eos else ends["end_ids"]
         self.silent_ids = frozenset(ends["end_ids"] if request.ignore_eos else ())
@@ -130,10 +140,22 @@ class Writing:
         """Lets the text end soon; nobody waits for it any more. May be called in any thread."""
         self._cancelled.set()
 
-    def take(self, token_ids: Sequence[int], log_probabilities: Sequence[float]) -> None:
-        """Adds tokens."""
+    def take(
+        self,
+        token_ids: Sequence[int],
+        log_probabilities: Sequence[float],
+        best: Sequence[Sequence[tuple[int, float]]],
+    ) -> None:
+        """Adds tokens.
+
+        Args:
+            token_ids: Their ids.
+            log_probabilities: Their log-probabilities.
+            best: The most probable tokens of each place with theirs, at least as many as were asked for.
+        """
         self.tokens += token_ids
         self._log_probabilities += map(float, log_probabilities)
+        self._best += [list(each[: self.request.alternatives]) for each in best]
 
     @property
     def log_probability(self) -> float:
@@ -143,6 +165,7 @@ class Writing:
     def keep(self, count: int) -> None:
         """Forgets all but the first tokens."""
         self.tokens, self._log_probabilities = self.tokens[:count], self._log_probabilities[:count]
+        self._best = self._best[:count]
 
     def has_stop(self, text: bytes) -> bool:
         """Returns whether a stop string is in a text."""
@@ -168,12 +191,19 @@ class Writing:
         elif self.request.streams_text:
             piece = self._writer.add(os.path.commonprefix([text, stable[1]]))
             if piece:
-                self._say(Written(piece, None, len(self.tokens), self.log_probability))
+                self._say(Written(piece, None, len(self.tokens), self.log_probability, self._new_scores()))
         return ended
 
     def end(self, reason: str, text: str = "", error: str = "") -> None:
         """Tells that the text has ended."""
-        self._say(Written(text, reason, len(self.tokens), self.log_probability, error))
+        self._say(Written(text, reason, len(self.tokens), self.log_probability, self._new_scores(), error))
+
+    def _new_scores(self) -> list[ScoredToken]:
+        if not self.request.tells_tokens:
+            return []
+        first, self._told_tokens = self._told_tokens, len(self.tokens)
+        scored = list(zip(self.tokens, self._log_probabilities, self._best, strict=True))[first:]
+        return [each for each in scored if each[0] not in self.end_ids]
 
     def _say(self, written: Written) -> None:
         try:
