@@ -134,6 +134,7 @@ def test_leaving_a_text_frees_its_row(loop, worker):
 def test_a_worker_that_ends_is_missed(loop, chat_export):
     async def kill():
         worker = await WorkerClient.start(chat_export, {})
+        os.kill(worker.pid, signal.SIGSTOP)  # it does not answer before it is killed
         texts = asyncio.ensure_future(whole(worker, {"text": "hello", "max_new_tokens": 150}))
         await asyncio.sleep(0.05)
         os.kill(worker.pid, signal.SIGKILL)
