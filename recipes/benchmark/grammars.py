@@ -103,16 +103,12 @@ def _of_masks(masks: zoo.generation.TokenMasks, lark: str, config: Config) -> li
 
 
 def _per_token(task: zoo.CausalLM, count: int, grammar: zoo.generation.Grammar | None) -> float:
-    """Milliseconds of a token that the model writes, without what comes before the first one."""
-    seconds = []
+    """Milliseconds of a token that the model writes behind a short prompt."""
     for _ in range(2):  # the first time it is traced
-        pieces = task.stream("The", chunk=1, max_new_tokens=count, grammar=grammar, jit_compile=False)
-        next(pieces)
-        next(pieces)
         began = time.perf_counter()
-        written = sum(1 for _ in pieces)
-        seconds.append((time.perf_counter() - began) / max(written, 1))
-    return 1000 * seconds[-1]
+        text = task.generate("The", max_new_tokens=count, grammar=grammar, jit_compile=False, strip_prompt=True)
+        seconds = time.perf_counter() - began
+    return 1000 * seconds / max(len(task.tokenizer.tokenize(text)), 1)
 
 
 def _table(rows: list[dict[str, Any]], vocabulary: float) -> str:
