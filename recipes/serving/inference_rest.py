@@ -23,7 +23,8 @@ from recipes.serving.problems import Problem
 from recipes.serving.request_fields import Fields
 from recipes.serving.served_models import AVAILABLE, NotReadyError
 from recipes.serving.server_state import ServerState
-from recipes.serving.tensorflow_rest import DEFAULT_SIGNATURE, MOST_ENTRIES, find_endpoint, place_of
+from recipes.serving.tensorflow_rest import MOST_ENTRIES, find_endpoint, place_of
+from recipes.serving.whole_texts import DEFAULT_SIGNATURE
 
 HEADER = "Inference-Header-Content-Length"
 HEALTH_PATHS = ("/v2/health/live", "/v2/health/ready")

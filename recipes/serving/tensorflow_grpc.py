@@ -22,7 +22,8 @@ from tensorflow_serving.apis import (
 
 from recipes.serving.problems import Problem, problem_of
 from recipes.serving.server_state import ServerState
-from recipes.serving.tensorflow_rest import DEFAULT_SIGNATURE, find_endpoint, signature_infos
+from recipes.serving.tensorflow_rest import find_endpoint, signature_infos
+from recipes.serving.whole_texts import DEFAULT_SIGNATURE
 
 # Most numbers or texts of a tensor of a request: a small message can describe a large one.
 MOST_ENTRIES = 2**22

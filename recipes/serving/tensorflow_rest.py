@@ -17,10 +17,8 @@ from recipes.serving.bodies import read_json
 from recipes.serving.disconnects import unless_gone
 from recipes.serving.problems import Problem
 from recipes.serving.server_state import ServerState
-from recipes.serving.whole_texts import OF_THE_WRITER
+from recipes.serving.whole_texts import DEFAULT_SIGNATURE, OF_THE_WRITER
 
-# The signature that is meant when none is named.
-DEFAULT_SIGNATURE = "serving_default"
 # Numbers and texts of an answer that takes a while to be written.
 _LARGE = 10_000
 # Most of them in an answer: as JSON each takes some fifty bytes of memory.

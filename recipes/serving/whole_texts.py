@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+# The signature that is meant when none is named.
+DEFAULT_SIGNATURE = "serving_default"
 # Endpoints for the server alone: what they are fed says how much memory and time they take.
 OF_THE_WRITER = ("begin", "advance")
 # Fields of requests that change the probabilities of tokens; those that change nothing are not sent to a worker.

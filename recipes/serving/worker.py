@@ -35,6 +35,7 @@ from recipes.serving.dynamic_batch import DynamicBatch, LateError
 from recipes.serving.exported_model import ExportedModel
 from recipes.serving.logs import set_up_logs
 from recipes.serving.messages import pack, receive
+from recipes.serving.recorded_requests import replay
 from recipes.serving.talk import Talk, UnwritableError, read_piece
 from recipes.serving.token_scores import score_of
 from recipes.serving.whole_texts import ADJUSTMENTS, OF_THE_WRITER, UnknownSettingError, call_of, text_of
@@ -371,6 +372,7 @@ def main(arguments: list[str]) -> None:
         model = ExportedModel(Path(directory))
         worker = Worker(model, json.loads(options), send)
         worker.warm_up()
+        replay(model, directory)
     except Exception as error:  # whatever a damaged export raises
         # the message of a folder that is no model may show where it is
         said = str(error).replace(directory, Path(directory).name).replace(str(Path(directory).resolve()), "")
