@@ -17,7 +17,15 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 import recipes.serving.tensorflow_grpc
-from recipes.serving import inference_rest, openai_rest, scoring_rest, tensorflow_rest, tokens_rest, web_page
+from recipes.serving import (
+    api_description,
+    inference_rest,
+    openai_rest,
+    scoring_rest,
+    tensorflow_rest,
+    tokens_rest,
+    web_page,
+)
 from recipes.serving.http_server import BEYOND
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
@@ -28,8 +36,8 @@ from recipes.serving.server_state import ServerState
 
 # What whoever looks after the process asks, also on a connection that is one too many.
 HEALTH_PATHS = ("/health", "/ready", *inference_rest.HEALTH_PATHS)
-# What needs no key: also the page, which asks for it.
-OPEN_PATHS = (*HEALTH_PATHS, *web_page.FILES)
+# What needs no key: also the page, which asks for it, and what says how to bring one.
+OPEN_PATHS = (*HEALTH_PATHS, *web_page.FILES, *api_description.PATHS)
 # Where errors are objects.
 OBJECT_PATHS = (*openai_rest.PATHS, *scoring_rest.PATHS, *tokens_rest.PATHS)
 
@@ -97,6 +105,7 @@ def make_app(
         *tokens_rest.routes(),
         *tensorflow_rest.routes(),
         *inference_rest.routes(),
+        *api_description.routes(),
     ]
     app = Starlette(routes=routes, lifespan=lifespan)
     app.state.begin_end = begin_end

@@ -82,6 +82,7 @@ class StreamOptions(Fields):
 
 NewTokens = Annotated[int, AfterValidator(_new_tokens)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
+Prompts = str | list[int] | list[str | list[int]]
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -105,7 +106,9 @@ class WritingBody(GrammarFields):
     seed: int | None = Field(None, ge=0, le=2**32 - 1)
     n: int = Field(1, ge=1, le=16)
     best_of: int | None = None
-    stop: Annotated[list[Stop], Field(max_length=16), BeforeValidator(as_list)] = []
+    stop: Annotated[
+        list[Stop], Field(max_length=16), BeforeValidator(as_list, json_schema_input_type=Stop | list[Stop])
+    ] = []
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
 
@@ -143,7 +146,7 @@ class WritingBody(GrammarFields):
 class CompletionBody(WritingBody):
     """A request for texts that continue prompts; prompts are texts or token ids."""
 
-    prompt: Annotated[list[str | list[int]], PlainValidator(_prompts)]
+    prompt: Annotated[list[str | list[int]], PlainValidator(_prompts, json_schema_input_type=Prompts)]
     # none to score a prompt alone
     max_tokens: Annotated[int, AfterValidator(_none_or_more)] | None = None
     echo: bool = False
@@ -230,7 +233,7 @@ class EmbeddingBody(Fields):
     idle = {**_IDLE, "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},)}
     notes = _NOTES
     model: str
-    input: Annotated[TextList, BeforeValidator(_texts)]
+    input: Annotated[TextList, BeforeValidator(_texts, json_schema_input_type=str | TextList)]
     encoding_format: Literal["float", "base64"] = "float"
     # None for the width of the model
     dimensions: int | None = None

@@ -61,6 +61,14 @@ class Fields(pydantic.BaseModel):
                 raise ValueError(f"{name} is not supported")
         return left
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: pydantic.GetJsonSchemaHandler) -> dict[str, Any]:
+        """The schema with the fields that ask for nothing."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        others = {name: {"enum": [*values, None]} for name, values in cls.idle.items()}
+        schema["properties"] = {**schema["properties"], **dict.fromkeys(cls.notes, {}), **others}
+        return schema
+
 
 def _reason(error: Any, fields: type[Fields]) -> str:
     """What is wrong, without what the user wrote."""
@@ -113,4 +121,4 @@ def few(values: list[Any], info: ValidationInfo) -> list[Any]:
 # Texts of a request, at least one.
 TextList = Annotated[list[str], Field(min_length=1), AfterValidator(few)]
 # The same, or one text.
-Texts = Annotated[TextList, BeforeValidator(as_list)]
+Texts = Annotated[TextList, BeforeValidator(as_list, json_schema_input_type=str | TextList)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, BeforeValidator, Field, PlainValidator
 
@@ -25,6 +25,11 @@ def _rows(value: Any) -> list[list[str]] | list[str]:
     ):
         raise ValueError("must be a text, a pair of texts, or a list of lists of one or two texts")
     return texts if rows is value else texts[0]
+
+
+# As clients may write them: a row, or a list of rows; texts, or objects with one.
+Rows = str | list[str] | list[list[str]]
+Documents = list[str | dict[Literal["text"], str]]
 
 
 class TextEmbeddingsFields(Fields):
@@ -68,7 +73,7 @@ class SimilarityBody(Fields):
 class PredictBody(TextEmbeddingsFields):
     """A request for the probabilities of labels: of a row, or of a list of rows."""
 
-    inputs: Annotated[list[Any], PlainValidator(_rows)]
+    inputs: Annotated[list[Any], PlainValidator(_rows, json_schema_input_type=Rows)]
     raw_scores: bool = False
 
 
@@ -93,7 +98,7 @@ class RerankBody(Fields):
     notes = ("user", "priority")
     model: str | None = None
     query: str
-    documents: Annotated[TextList, BeforeValidator(_texts_of_objects)]
+    documents: Annotated[TextList, BeforeValidator(_texts_of_objects, json_schema_input_type=Documents)]
     # 0 for all
     top_n: int = Field(0, ge=0)
     # None for what the route does
