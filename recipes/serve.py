@@ -24,6 +24,7 @@ from recipes.serving.limits import LOCAL_HOSTS, LimitsConfig
 from recipes.serving.logs import set_up_logs
 from recipes.serving.model_folders import find_versions
 from recipes.serving.saved_source import default_cache, exported, require_source
+from recipes.serving.tracing import make_tracer
 
 # The environment variable that holds the key which requests must bring.
 KEY_VARIABLE = "ZOO_API_KEY"
@@ -99,6 +100,7 @@ def main(config: ServeConfig) -> None:
     if is_export and config.task is not None:
         raise ConfigError(f"task must be null for models that have been exported, got {config.task!r}")
     require_extra("serve", "Serving")
+    tracer = make_tracer(os.environ)
     http_server = recipes.serving.http_server
     listener = http_server.listen(config.host, config.port)
     if config.grpc_port is not None:
@@ -125,6 +127,7 @@ def main(config: ServeConfig) -> None:
         drain=config.drain,
         grpc_address=None if config.grpc_port is None else (config.host, config.grpc_port),
         client_header=config.client_header,
+        tracer=tracer,
     )
     logging.getLogger(__name__).info("http://%s:%d is where to ask.", *listener.getsockname()[:2])
     server = http_server.HttpServer(app, config.limits, config.drain, app.state.begin_end)

@@ -13,6 +13,7 @@ EXTRAS: dict[str, Sequence[str]] = {
     ),
     "serve": ("msgpack", "prometheus_client", "pydantic", "starlette", "tensorflow_serving", "uvicorn"),
     "structured": ("llguidance",),
+    "trace": ("opentelemetry",),
     "corpus": ("array_record", "datasketch", "pyarrow"),
     "datasets": ("datasets",),
     "ray": ("ray",),

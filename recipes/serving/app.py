@@ -26,6 +26,7 @@ from recipes.serving import (
     tokens_rest,
     web_page,
 )
+from recipes.serving.generations import generation_of
 from recipes.serving.http_server import BEYOND
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
@@ -33,6 +34,7 @@ from recipes.serving.own_pages import require_own_page
 from recipes.serving.problems import Problem, problem_of
 from recipes.serving.served_models import ServedModels
 from recipes.serving.server_state import ServerState
+from recipes.serving.tracing import Tracer
 
 # What whoever looks after the process asks, also on a connection that is one too many.
 HEALTH_PATHS = ("/health", "/ready", *inference_rest.HEALTH_PATHS)
@@ -40,6 +42,8 @@ HEALTH_PATHS = ("/health", "/ready", *inference_rest.HEALTH_PATHS)
 OPEN_PATHS = (*HEALTH_PATHS, *web_page.FILES, *api_description.PATHS)
 # Where errors are objects.
 OBJECT_PATHS = (*openai_rest.PATHS, *scoring_rest.PATHS, *tokens_rest.PATHS)
+# Others are counted as one, as anybody may make one up.
+_METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +58,7 @@ def make_app(
     drain: float = 30.0,
     grpc_address: tuple[str, int] | None = None,
     client_header: str | None = None,
+    tracer: Tracer | None = None,
 ) -> Starlette:
     """Returns the application that serves the models of a folder.
 
@@ -66,6 +71,7 @@ def make_app(
         drain: Seconds that requests have to end.
         grpc_address: Host and port of gRPC; None for none.
         client_header: The header in which a proxy names the client; None for the address of the connection.
+        tracer: Takes each request that has been answered; None for no traces. It is closed when the server ends.
     """
 
     servers: dict[str, Any] = {}
@@ -87,13 +93,15 @@ def make_app(
         longest = limits.seconds + limits.write_seconds
         given = {**options, "waiting": limits.waiting}
         async with ServedModels(folder, given, interval, drain, longest, limits.load_seconds) as models:
-            state = app.state.server = ServerState(models, limits, Metrics(), api_key, client_header)
+            state = app.state.server = ServerState(models, limits, Metrics(), api_key, client_header, tracer)
             if grpc_address is not None:
                 start = recipes.serving.tensorflow_grpc.start_grpc
                 servers["grpc"], app.state.grpc_port = await start(state, *grpc_address)
                 _log.info("gRPC is asked at %s:%d.", grpc_address[0], app.state.grpc_port)
             yield
             await app.state.begin_end()
+            if tracer is not None:
+                await asyncio.to_thread(tracer.close)
 
     routes = [
         Route("/health", health, methods=["GET"]),
@@ -152,7 +160,10 @@ class Watched:
             finally:
                 route = scope.get("route")
                 path = getattr(route, "path", "other")
-                state.metrics.answered(path, sent["status"], time.monotonic() - began)
+                method = scope["method"] if scope["method"] in _METHODS else "_OTHER"
+                seconds, generation = time.monotonic() - began, generation_of(scope)
+                state.metrics.answered(method, path, sent["status"], seconds, generation)
+                state.trace(method, path, sent["status"], seconds, Request(scope).headers, generation)
 
 
 async def answer_problem(request: Request, error: Exception) -> Response:

@@ -1,19 +1,29 @@
-"""What the server counts, for Prometheus."""
+"""What the server counts, for Prometheus: requests and tokens under the names that OpenTelemetry gives them.
+
+Reference:
+    https://opentelemetry.io/docs/specs/semconv/http/http-metrics, .../gen-ai/gen-ai-metrics and, for how such names are
+    written, https://prometheus.io/docs/practices/naming
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from recipes.serving.generations import Generation
 from recipes.serving.served_models import NoSuchModelError, NotReadyError, ServedModels
 from recipes.serving.worker_client import WorkerError
 
 # What is read must arrive within ten seconds, as Prometheus is usually set up, also where a worker is stuck.
 _STATE_SECONDS = 5.0
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+_TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536)
+_ASKED = ("gen_ai_operation_name", "gen_ai_request_model")
 
 
 class Metrics:
@@ -21,7 +31,7 @@ class Metrics:
 
     Example:
 
-    >>> metrics.answered("/v1/completions", 200, 0.12)
+    >>> metrics.answered("POST", "/v1/completions", 200, 0.12, None)
     >>> print(await metrics.page(models))
     """
 
@@ -29,59 +39,104 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        given = {"registry": self.registry, "namespace": "zoo"}
-        self._requests = Counter("requests", "Requests that were answered.", ["route", "status"], **given)
-        self._seconds = Histogram("request_seconds", "Time of a request.", ["route"], buckets=_SECONDS, **given)
-        self._first = Histogram("first_text_seconds", "Time to the first piece of a text.", buckets=_SECONDS, **given)
-        self._open = Gauge("open_requests", "Requests that are being answered.", **given)
-        self._ready = Gauge("model_ready", "Whether a model can answer.", ["model"], **given)
-        self._load = Gauge("texts", "Texts that a model has, by what happens to them.", ["model", "state"], **given)
-        self._tokens = Gauge("tokens_total", "Tokens of a process of a model.", ["model", "kind"], **given)
-        self._batches = Gauge("batches_total", "Batches of an endpoint.", ["model", "endpoint"], **given)
-        self._rows = Gauge("batch_rows_total", "Rows of all batches of an endpoint.", ["model", "endpoint"], **given)
-        self._restarts = Gauge("restarts_total", "Processes that ended by themselves.", **given)
+        given: dict[str, Any] = {"registry": self.registry}
+        labels = ("http_request_method", "http_route", "http_response_status_code")
+        self._seconds = Histogram(
+            "http_server_request_duration_seconds", "Time of a request.", labels, buckets=_SECONDS, **given
+        )
+        self._open = Gauge("http_server_active_requests", "Requests that are being answered.", **given)
+        self._generations = Histogram(
+            "gen_ai_server_request_duration_seconds",
+            "Time of a request to a language model.",
+            _ASKED,
+            buckets=_SECONDS,
+            **given,
+        )
+        self._first = Histogram(
+            "gen_ai_server_time_to_first_token_seconds",
+            "Time to the first piece of a text.",
+            _ASKED,
+            buckets=_SECONDS,
+            **given,
+        )
+        self._usage = Histogram(
+            "gen_ai_client_token_usage",
+            "Tokens of a request.",
+            (*_ASKED, "gen_ai_token_type"),
+            buckets=_TOKENS,
+            **given,
+        )
+        self._models = _Models()
+        self.registry.register(self._models)
 
     @property
     def open_requests(self) -> Gauge:
         """Number of requests that are being answered."""
         return self._open
 
-    def answered(self, route: str, status: int, seconds: float) -> None:
+    def answered(
+        self, method: str, route: str, status: int, seconds: float, generation: Generation | None = None
+    ) -> None:
         """Counts an answer.
 
         Args:
+            method: Method of HTTP.
             route: The route, without names that users give.
             status: Status of HTTP.
             seconds: From the first byte of the request to the last of the answer.
+            generation: What a model has written for it; None if it was asked for nothing of that kind.
         """
-        self._requests.labels(route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
-
-    def first_text(self, seconds: float) -> None:
-        """Counts the time to the first piece of a text."""
-        self._first.observe(seconds)
+        self._seconds.labels(method, route, str(status)).observe(seconds)
+        if generation is None:
+            return
+        asked = generation.operation, generation.model
+        self._generations.labels(*asked).observe(seconds)
+        if generation.first_seconds is not None:
+            self._first.labels(*asked).observe(generation.first_seconds)
+        for kind, count in (("input", generation.input_tokens), ("output", generation.output_tokens)):
+            if count is not None:
+                self._usage.labels(*asked, kind).observe(count)
 
     async def page(self, models: ServedModels) -> bytes:
         """Returns what Prometheus reads, with the state of the models at this moment."""
         names = models.names
-        states = dict(zip(names, await asyncio.gather(*(_state_of(models, name) for name in names)), strict=True))
-        self._restarts.set(models.restarts)
-        # what was said of models that have gone is not said again
-        for gauge in (self._ready, self._load, self._tokens, self._batches, self._rows):
-            gauge.clear()
-        for name, state in states.items():
-            self._ready.labels(name).set(state is not None)
-            if state is None:
-                continue
-            for kind in ("waiting", "filling", "writing"):
-                self._load.labels(name, kind).set(state.get(kind, 0))
-            for kind in ("tokens_written", "tokens_fed", "tokens_shared"):
-                if kind in state:
-                    self._tokens.labels(name, kind.removeprefix("tokens_")).set(state[kind])
-            for endpoint, (batches, rows) in state["batches"].items():
-                self._batches.labels(name, endpoint).set(batches)
-                self._rows.labels(name, endpoint).set(rows)
+        states = await asyncio.gather(*(_state_of(models, name) for name in names))
+        self._models.families = _families(dict(zip(names, states, strict=True)), models.restarts)
         return generate_latest(self.registry)
+
+
+class _Models:
+    """What is read of models, as it was when a page was asked for: what has gone is not said again."""
+
+    def __init__(self) -> None:
+        self.families: list[Metric] = []
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
+
+
+def _families(states: dict[str, dict[str, Any] | None], restarts: int) -> list[Metric]:
+    ready = GaugeMetricFamily("zoo_model_ready", "Whether a model can answer.", labels=["model"])
+    texts = GaugeMetricFamily(
+        "zoo_texts", "Texts that a model has, by what happens to them.", labels=["model", "state"]
+    )
+    tokens = CounterMetricFamily("zoo_tokens", "Tokens of a process of a model.", labels=["model", "kind"])
+    batches = CounterMetricFamily("zoo_batches", "Batches of an endpoint.", labels=["model", "endpoint"])
+    rows = CounterMetricFamily("zoo_batch_rows", "Rows of all batches of an endpoint.", labels=["model", "endpoint"])
+    for name, state in states.items():
+        ready.add_metric([name], state is not None)
+        if state is None:
+            continue
+        for kind in ("waiting", "filling", "writing"):
+            texts.add_metric([name, kind], state.get(kind, 0))
+        for kind in ("tokens_written", "tokens_fed", "tokens_shared"):
+            if kind in state:
+                tokens.add_metric([name, kind.removeprefix("tokens_")], state[kind])
+        for endpoint, (count, of_batches) in state["batches"].items():
+            batches.add_metric([name, endpoint], count)
+            rows.add_metric([name, endpoint], of_batches)
+    ended = CounterMetricFamily("zoo_restarts", "Processes that ended by themselves.", value=restarts)
+    return [ready, texts, tokens, batches, rows, ended]
 
 
 async def _state_of(models: ServedModels, name: str) -> dict[str, Any] | None:

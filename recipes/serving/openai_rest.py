@@ -13,7 +13,7 @@ import contextlib
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from starlette.routing import Route
 
 from recipes.serving.bodies import read_json
 from recipes.serving.disconnects import all_or_none, unless_gone
+from recipes.serving.generations import begin_generation
 from recipes.serving.openai_fields import ChatBody, CompletionBody, EmbeddingBody, WritingBody
 from recipes.serving.problems import Problem, problem_of
 from recipes.serving.scoring_rest import makes_vectors, require_width
@@ -86,6 +87,7 @@ async def embeddings(request: Request) -> Response:
     async with state.models.worker(body.model) as worker:
         if not makes_vectors(worker.about):
             raise Problem(422, f"The model {body.model!r} makes no embeddings.")
+        begin_generation(request.scope, "embeddings", body.model)
         call = worker.call(worker.about["default"], {"texts": body.input}, state.limits.seconds)
         vectors = (await unless_gone(request, call))["embeddings"].astype("float32")
     require_width(vectors, body.dimensions)
@@ -100,6 +102,8 @@ async def embeddings(request: Request) -> Response:
 
 class _Completion:
     """How texts and their pieces are written in answers."""
+
+    operation = "text_completion"
 
     def __init__(self, body: WritingBody, prefix: str, kind: str) -> None:
         self.kind, self.alternatives = kind, body.alternatives
@@ -138,6 +142,8 @@ class _Completion:
 
 
 class _Chat(_Completion):
+    operation = "chat"
+
     def __init__(self, body: WritingBody, prefix: str, kind: str) -> None:
         super().__init__(body, prefix, kind)
         # calls of each answer that were told, and tokens that were not: their text may yet become a call
@@ -194,16 +200,16 @@ async def _answer(request: Request, body: WritingBody, asked: list[dict[str, Any
     asked = [{**each, **shared} for each in asked]
     if body.stream:
         # the first piece is awaited here, so that what is refused has a status of its own
-        events = _events(state, body, asked, form)
+        events = _events(state, body, asked, form, request.scope)
         first = await unless_gone(request, anext(events))
         return _Stream(_lines(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
-    began = time.monotonic()
     async with state.models.worker(body.model) as worker:
         asked = await _fitting(worker, body, asked)
+        generation = begin_generation(request.scope, form.operation, body.model)
         results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
-    state.metrics.first_text(time.monotonic() - began)
     choices = [form.whole(index, text, last) for index, (text, last) in enumerate(results)]
     usage = _usage([last for _, last in results], body.n)
+    generation.count(usage)
     return JSONResponse({**form.head, "object": form.kind, "choices": choices, "usage": usage})
 
 
@@ -221,13 +227,18 @@ async def _whole(worker: WorkerClient, asked: dict[str, Any]) -> tuple[str, dict
 
 
 async def _events(
-    state: ServerState, body: WritingBody, asked: list[dict[str, Any]], form: _Completion
+    state: ServerState,
+    body: WritingBody,
+    asked: list[dict[str, Any]],
+    form: _Completion,
+    scope: MutableMapping[str, Any],
 ) -> AsyncIterator[dict[str, Any] | None]:
     """The events of texts that are written at the same time, None where there has been none for long."""
     began, lasts = time.monotonic(), {}
     told: asyncio.Queue = asyncio.Queue()
     async with state.models.worker(body.model) as worker:
         asked = await _fitting(worker, body, asked)
+        generation = begin_generation(scope, form.operation, body.model)
 
         async def follow(index: int) -> None:
             try:
@@ -254,7 +265,7 @@ async def _events(
                     lasts[index] = piece
                 choices = [] if index in begun else form.pieces(index, None)
                 if not begun:
-                    state.metrics.first_text(time.monotonic() - began)
+                    generation.first_seconds = time.monotonic() - began
                 begun.add(index)
                 choices += form.pieces(index, piece)
                 for choice in choices:
@@ -263,8 +274,10 @@ async def _events(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+    usage = _usage([lasts[index] for index in sorted(lasts)], body.n)
+    generation.count(usage)
     if body.stream_options.include_usage:
-        yield form.event([], usage=_usage([lasts[index] for index in sorted(lasts)], body.n))
+        yield form.event([], usage=usage)
 
 
 async def _lines(first: dict[str, Any] | None, events: AsyncIterator[dict[str, Any] | None]) -> AsyncIterator[str]:

@@ -14,6 +14,7 @@ from recipes.serving.limits import LimitsConfig
 from recipes.serving.metrics import Metrics
 from recipes.serving.problems import Problem
 from recipes.serving.served_models import ServedModels
+from recipes.serving.tracing import Tracer
 
 
 @dataclasses.dataclass
@@ -26,6 +27,7 @@ class ServerState:
         metrics: What it counts.
         api_key: The key that requests must bring; None for none.
         client_header: The header in which a proxy names the client; None if there is no proxy.
+        tracer: Takes each request that has been answered, see `recipes.serving.tracing`; None for no traces.
     """
 
     models: ServedModels
@@ -33,6 +35,16 @@ class ServerState:
     metrics: Metrics
     api_key: str | None = None
     client_header: str | None = None
+    tracer: Tracer | None = None
+
+    def trace(self, *answered: Any) -> None:
+        """Hands a request that has been answered to the tracer, if there is one.
+
+        Args:
+            *answered: As for `recipes.serving.tracing.Tracer.answered`.
+        """
+        if self.tracer is not None:
+            self.tracer.answered(*answered)
 
     def client_of(self, request: Request) -> str:
         """Returns who asks: the address of the connection, or what the proxy says.

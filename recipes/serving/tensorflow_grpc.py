@@ -111,7 +111,9 @@ class _Service:
                         _log.error("A request failed: %s", type(error).__name__)
                     await context.abort(_CODES.get(status, grpc.StatusCode.INTERNAL), problem.reason)
                 finally:
-                    metrics.answered(path, status, time.monotonic() - began)
+                    seconds, headers = time.monotonic() - began, dict(context.invocation_metadata() or ())
+                    metrics.answered("POST", path, status, seconds)
+                    self._state.trace("POST", path, status, seconds, headers)
 
         return grpc.unary_unary_rpc_method_handler(call)
 

@@ -383,10 +383,37 @@ def test_answers_that_are_too_large_as_json(client, monkeypatch):
 
 
 def test_counters(client):
-    assert client.post("/v1/completions", json=ASKED).status_code == 200
-    page = client.get("/metrics").text
-    assert 'zoo_requests_total{route="/v1/completions",status="200"}' in page
-    assert 'zoo_model_ready{model="chat"} 1.0' in page and "hello" not in page
+    def counted(name, **labels):
+        page = client.get("/metrics").text
+        assert "hello" not in page
+        shown = ",".join(f'{key}="{value}"' for key, value in sorted(labels.items()))
+        return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(f"{name}{{{shown}}} "))
+
+    asked = {"gen_ai_operation_name": "text_completion", "gen_ai_request_model": "chat"}
+    samples = {
+        "http_server_request_duration_seconds_count": {
+            "http_request_method": "POST",
+            "http_route": "/v1/completions",
+            "http_response_status_code": "200",
+        },
+        "gen_ai_server_request_duration_seconds_count": asked,
+        "gen_ai_server_time_to_first_token_seconds_count": asked,
+        "gen_ai_client_token_usage_sum": {**asked, "gen_ai_token_type": "output"},
+    }
+
+    def counts():
+        return [counted(name, **labels) for name, labels in samples.items()]
+
+    before = counts()
+    body = {**ASKED, "max_tokens": 3, "ignore_eos": True}
+    for stream in (False, True):
+        assert client.post("/v1/completions", json={**body, "stream": stream}).status_code == 200
+    assert [after - count for after, count in zip(counts(), before, strict=True)] == [2, 2, 1, 6]
+    # a name that somebody made up is no label
+    assert client.post("/v1/completions", json={**body, "model": "hello"}).status_code == 404
+    assert client.request("HELLO", "/v1/completions").status_code == 405
+    assert counted("zoo_model_ready", model="chat") == 1
+    assert "# TYPE zoo_tokens_total counter" in client.get("/metrics").text
 
 
 def test_keys_queues_and_deadlines(models, run_server):

@@ -80,7 +80,9 @@ class Server:
         """Texts that are waiting, being fed or being written, and requests that are being answered."""
         page = httpx.get(f"{self.address}/metrics", timeout=30).text
         texts = [float(line.split()[-1]) for line in page.splitlines() if line.startswith("zoo_texts{")]
-        [open_requests] = [line.split()[-1] for line in page.splitlines() if line.startswith("zoo_open_requests ")]
+        [open_requests] = [
+            line.split()[-1] for line in page.splitlines() if line.startswith("http_server_active_requests ")
+        ]
         return sum(texts), float(open_requests)
 
     def becomes_idle(self, seconds=20):

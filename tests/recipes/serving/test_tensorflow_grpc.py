@@ -134,10 +134,15 @@ def test_what_there_is_not(service):
 def test_requests_are_counted(service, metrics):
     def count(status):
         labels = {"route": "/tensorflow.serving.PredictionService/Predict", "status": status}
-        return metrics.registry.get_sample_value("zoo_requests_total", labels) or 0
+        return metrics.registry.get_sample_value("http_server_request_duration_seconds_count", labels) or 0
 
     def counts():
-        return count("200"), count("404"), count("401"), metrics.registry.get_sample_value("zoo_open_requests")
+        return (
+            count("200"),
+            count("404"),
+            count("401"),
+            metrics.registry.get_sample_value("http_server_active_requests"),
+        )
 
     before = counts()
     service.Predict(request_of(prompts=["hello "], texts=["friend"]), metadata=KEY, timeout=60)
