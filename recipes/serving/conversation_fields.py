@@ -61,7 +61,7 @@ class Message(Fields):
     notes = ("name", "refusal")
     # newer models of OpenAI call the system "developer"
     role: Annotated[str, Field(min_length=1), AfterValidator(lambda role: "system" if role == "developer" else role)]
-    content: Annotated[str, BeforeValidator(_content)] | None = None
+    content: Annotated[str, BeforeValidator(_content, json_schema_input_type=str | list[TextPart])] | None = None
     tool_calls: list[Call] = []
     tool_call_id: str | None = None
 
