@@ -133,7 +133,11 @@ def test_what_there_is_not(service):
 
 def test_requests_are_counted(service, metrics):
     def count(status):
-        labels = {"route": "/tensorflow.serving.PredictionService/Predict", "status": status}
+        labels = {
+            "http_request_method": "POST",
+            "http_route": "/tensorflow.serving.PredictionService/Predict",
+            "http_response_status_code": status,
+        }
         return metrics.registry.get_sample_value("http_server_request_duration_seconds_count", labels) or 0
 
     def counts():
