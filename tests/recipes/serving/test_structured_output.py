@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import time
 
 import pytest
 from random_schemas import faults, make_schemas
@@ -211,19 +210,17 @@ def test_reading_a_large_grammar_holds_up_nobody():
     properties = {f"name{number}": {"type": "string", "maxLength": 50} for number in range(800)}
     grammar = structured_output.json_grammar({"type": "object", "properties": properties})
 
-    async def longest_pause():
+    async def turns_meanwhile():
         reading = asyncio.create_task(structured_output.require_followable("schema", grammar))
-        longest = 0.0
+        turns = 0
         while not reading.done():
-            began = time.monotonic()
             await asyncio.sleep(0)
-            longest = max(longest, time.monotonic() - began)
+            turns += 1
         await reading
-        return longest
+        return turns
 
-    began = time.monotonic()
-    longest = asyncio.run(longest_pause())
-    assert longest < max(0.05, 0.5 * (time.monotonic() - began))
+    # two of them start the thread and end it
+    assert asyncio.run(turns_meanwhile()) > 20
 
 
 def test_refusals_hold_no_texts():
