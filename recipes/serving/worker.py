@@ -156,8 +156,11 @@ class Worker:
 
     def warm_up(self) -> None:
         """Calls what requests call, so that the first one does not wait for what happens once only."""
+        writes = "generate" in self._model.endpoints
+        # the default of what writes texts goes on to the length of the export: thousands of tokens take minutes
+        others = {*OF_THE_WRITER, *([self._model.default] if writes else [])}
         for name, endpoint in self._model.endpoints.items():
-            if name not in OF_THE_WRITER and _takes_texts(endpoint):
+            if name not in others and _takes_texts(endpoint):
                 # the text may be none for this model; what else fails is the matter of those who ask the endpoint
                 refusals = tf.errors.InvalidArgumentError if name == self._model.default else tf.errors.OpError
                 with contextlib.suppress(refusals):
@@ -176,7 +179,7 @@ class Worker:
             for written in told:
                 if written.error:
                     raise RuntimeError(f"No text can be written: {written.error}.")
-        elif "generate" in self._model.endpoints:
+        if writes:
             with contextlib.suppress(tf.errors.InvalidArgumentError, UnknownSettingError):
                 name, inputs = call_of(self._model.endpoints, {"text": "a", "max_new_tokens": 1})
                 self._model.call(name, **inputs)
