@@ -18,9 +18,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from recipes.command.lists import version
-from recipes.serving import inference_rest, openai_rest, scoring_rest, tokens_rest
+from recipes.serving import inference_rest, openai_rest, responses_rest, scoring_rest, tokens_rest
 from recipes.serving.openai_fields import ChatBody, CompletionBody, EmbeddingBody
 from recipes.serving.request_fields import Fields
+from recipes.serving.responses_fields import ResponseBody
 from recipes.serving.scoring_fields import (
     EmbedBody,
     PredictBody,
@@ -37,6 +38,7 @@ BODIES: dict[Callable[..., Any], tuple[type[Fields], ...]] = {
     openai_rest.completions: (CompletionBody,),
     openai_rest.chat_completions: (ChatBody,),
     openai_rest.embeddings: (EmbeddingBody,),
+    responses_rest.responses: (ResponseBody,),
     scoring_rest.embed: (EmbedBody,),
     scoring_rest.similarity: (SimilarityBody,),
     scoring_rest.predict: (PredictBody,),

@@ -21,6 +21,7 @@ from recipes.serving import (
     api_description,
     inference_rest,
     openai_rest,
+    responses_rest,
     scoring_rest,
     tensorflow_rest,
     tokens_rest,
@@ -41,7 +42,7 @@ HEALTH_PATHS = ("/health", "/ready", *inference_rest.HEALTH_PATHS)
 # What needs no key: also the page, which asks for it, and what says how to bring one.
 OPEN_PATHS = (*HEALTH_PATHS, *web_page.FILES, *api_description.PATHS)
 # Where errors are objects.
-OBJECT_PATHS = (*openai_rest.PATHS, *scoring_rest.PATHS, *tokens_rest.PATHS)
+OBJECT_PATHS = (*openai_rest.PATHS, *responses_rest.PATHS, *scoring_rest.PATHS, *tokens_rest.PATHS)
 # Others are counted as one, as anybody may make one up.
 _METHODS = ("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT")
 
@@ -109,6 +110,7 @@ def make_app(
         Route("/metrics", metrics, methods=["GET"]),
         *web_page.routes(),
         *openai_rest.routes(),
+        *responses_rest.routes(),
         *scoring_rest.routes(),
         *tokens_rest.routes(),
         *tensorflow_rest.routes(),

@@ -82,6 +82,9 @@ def _reason(error: Any, fields: type[Fields]) -> str:
         return f"{path} is missing."
     if error["type"] == "model_type":
         said = "must be an object"
+    elif error["type"].startswith("union_tag"):  # the tag itself may be a text
+        tags = error["ctx"].get("expected_tags")
+        said = f"must have {error['ctx']['discriminator']} {tags}" if tags else "must have a type"
     elif error["type"] == "value_error":
         said = str(error["ctx"]["error"])
     elif (bounds := _bounds(error["loc"], fields)) is not None and error["type"].endswith("_than_equal"):

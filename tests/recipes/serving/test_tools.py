@@ -1,6 +1,8 @@
 """Tools over the server: a model that has learnt to call them, OpenAI's client, streams, and what is refused."""
 
 import json
+import re
+from pathlib import Path
 
 import keras
 import pytest
@@ -287,3 +289,113 @@ def test_a_format_without_tools(address):
         said = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=60)
         assert said.status_code == 422
         assert said.json()["error"]["message"].startswith("The chat format of this model has no tools")
+
+
+FUNCTIONS = [{"type": "function", "strict": False, **tool["function"]} for tool in TOOLS]
+
+
+def respond(client, given, **options):
+    settings = {"model": "caller", "max_output_tokens": 80, "temperature": 0, "tools": FUNCTIONS, **options}
+    return client.responses.create(input=given, **settings)
+
+
+def parts_of(response):
+    """Words and calls of a response."""
+    calls = [each for each in response.output if each.type == "function_call"]
+    return response.output_text, [(each.name, json.loads(each.arguments)) for each in calls]
+
+
+def test_responses_are_those_of_chats(client):
+    found = respond(client, "words")
+    assert parts_of(found) == ("Hello.", []) and found.status == "completed"
+    assert found.usage.input_tokens > 0 and found.usage.output_tokens > 0
+    found = respond(client, [user("one")])
+    assert parts_of(found) == (WORDS, [("weather", {"city": CITY})])
+    # its own items are taken again, with the result of the call
+    called = found.output[-1]
+    items = [user("one"), *(each.model_dump() for each in found.output)]
+    items[-1] = {**items[-1], "call_id": "abcDEF123"}  # the one that the model has learnt
+    assert called.call_id and called.status == "completed"
+    items.append({"type": "function_call_output", "call_id": "abcDEF123", "output": "rain"})
+    assert parts_of(respond(client, items))[0] == "It rains."
+    assert parts_of(respond(client, "two"))[1] == [("weather", {"city": "a"}), ("now", {})]
+    by_name = respond(client, "words", tool_choice={"type": "function", "name": "now"})
+    assert [name for name, _ in parts_of(by_name)[1]] == ["now"]
+    cut = respond(client, "one", max_output_tokens=2)
+    assert (cut.status, cut.incomplete_details.reason, cut.output[0].status) == (
+        *("incomplete", "max_output_tokens"),
+        "incomplete",
+    )
+    chat = client.chat.completions.create(
+        model="chat", messages=[{"role": "system", "content": "hello"}, user("who")], max_tokens=9
+    )
+    plain = client.responses.create(
+        model="chat",
+        instructions="hello",
+        input=[{"role": "user", "content": [{"type": "input_text", "text": "who"}]}],
+        max_output_tokens=9,
+        include=["message.output_text.logprobs"],
+        top_logprobs=2,
+    )
+    assert plain.output_text == chat.choices[0].message.content
+    told = plain.output[0].content[0].logprobs
+    assert told and all(len(each.top_logprobs) == 2 and each.logprob <= 0 for each in told)
+
+
+def test_responses_in_events(client):
+    for given in ("one", "two", "words"):
+        expected = respond(client, given)
+        with client.responses.stream(
+            model="caller", input=given, max_output_tokens=80, temperature=0, tools=FUNCTIONS
+        ) as stream:
+            events = list(stream)
+            final = stream.get_final_response()
+        assert parts_of(final) == parts_of(expected)
+        numbers = [event.sequence_number for event in events if hasattr(event, "sequence_number")]
+        assert numbers == sorted(numbers)
+        assert [events[0].type, events[-1].type] == ["response.created", "response.completed"]
+        words = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+        assert words == expected.output_text
+
+
+def test_responses_by_a_schema(client):
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]}
+    schema["additionalProperties"] = False
+    text = {"format": {"type": "json_schema", "name": "letters", "schema": schema, "strict": True}}
+    found = client.responses.create(model="chat", input="who", text=text, max_output_tokens=60)
+    assert json.loads(found.output_text)["a"] in ("x", "y")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"input": []}, "input"),
+        ({"input": [{"type": "image", "image": "a"}]}, "input[0]"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id is not supported"),
+        ({"store": True}, "store is not supported"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"max_output_tokens": 0}, "max_output_tokens must be from 1 to"),
+        ({"text": {"format": {"type": "json_schema", "schema": {}}}}, "name must be given"),
+        ({"temprature": 1}, "There is no field 'temprature'"),
+    ],
+)
+def test_responses_that_are_refused(address, change, named):
+    given = httpx.post(f"{address}/v1/responses", json={"model": "caller", "input": "one", **change}, timeout=60)
+    assert given.status_code == 422 and named in given.json()["error"]["message"]
+
+
+def test_the_programs_of_the_guide(client, address, capsys):
+    page = Path(__file__).parents[3].joinpath("docs/guides/serving.md").read_text(encoding="utf-8")
+    programs = re.findall(r"^```py\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[2:]
+    asked = []
+
+    def weather(**arguments):
+        asked.append(arguments)
+        return "rain"
+
+    names = {"__name__": "documentation", "weather": weather}
+    for program in programs:
+        program = program.replace("http://localhost:8501", address).replace('"chat"', '"caller"')
+        exec(compile(program, "docs/guides/serving.md", "exec"), names)
+    place, word = capsys.readouterr().out.strip().split("\n", 1)
+    assert re.fullmatch(r"name=.* height=\d+", place) and word
