@@ -116,11 +116,12 @@ def row_endpoints(
         return continuations(tokenizer, _ragged(prompts[:, preprocessor.start_tokens :]), _ragged(token_ids))
 
     vocabulary_size = generator.backbone.config.vocabulary_size
+    known_spellings = spellings_of(tokenizer, vocabulary_size)
 
     def spellings(token_ids: Any) -> Any:
         import tensorflow as tf
 
-        return tf.gather(tf.constant(spellings_of(tokenizer, vocabulary_size)), token_ids)
+        return tf.gather(tf.constant(known_spellings), token_ids)
 
     properties = {
         "vocabulary_size": vocabulary_size,

@@ -136,9 +136,10 @@ class Tokenizer(Vocabulary, StoredTokenizer, kind=None):
         ids = np.arange(self.vocabulary_size)
         first = int(np.argmin(self._is_silent | (ids == self.unknown_id)))
         tf = import_tensorflow()
-        rows = tf.constant([[first, first], *([first, index] for index in ids.tolist())], tf.int32)
-        [before] = self._detokenize(tf.RaggedTensor.from_tensor(rows[:1, :1])).numpy()
-        texts = self._detokenize(tf.RaggedTensor.from_tensor(rows[1:])).numpy().tolist()
+        with tf.init_scope(), tf.device("CPU:0"):  # values, also where a function is traced
+            rows = tf.constant([[first, first], *([first, index] for index in ids.tolist())], tf.int32)
+            [before] = self._detokenize(tf.RaggedTensor.from_tensor(rows[:1, :1])).numpy()
+            texts = self._detokenize(tf.RaggedTensor.from_tensor(rows[1:])).numpy().tolist()
         replacement = "\ufffd".encode()
         return [
             text.removeprefix(before) if text.startswith(before) and replacement not in text else b"" for text in texts

@@ -1,5 +1,6 @@
 """SavedModels of language models in a process that knows nothing of this project: the texts that `generate` gives."""
 
+import dataclasses
 import json
 import os
 import random
@@ -24,6 +25,7 @@ from zoo import (  # noqa: E402
     TransformerConfig,
 )
 from zoo.generation import MinimumLength, NoRepeatNGram, RepetitionPenalty  # noqa: E402
+from zoo.tokenizers import WordPieceTokenizer  # noqa: E402
 
 CLIENT = """
 import json, sys
@@ -224,6 +226,15 @@ def test_prompt_that_is_cut(model, prompts, answers):
     expected = model.generate([*prompts[:-1], end], **options)[-1]
     assert expected.startswith(end) and len(expected) > len(end)
     assert served[-1] == whole + expected[len(end) :]
+
+
+def test_spellings_of_a_tokenizer_that_does_not_say_them(model):
+    tokenizer = WordPieceTokenizer.train(["alpha beta 你好 नमस्ते"], 60, lowercase=False)
+    config = dataclasses.replace(model.backbone.config, vocabulary_size=tokenizer.vocabulary_size + 2)
+    endpoint = CausalLM(Backbone.from_config(config), tokenizer).endpoints(max_new_tokens=2)["spellings"]
+    # traced as an export does
+    found = tf.function(endpoint.function)(tf.range(config.vocabulary_size)).numpy().tolist()
+    assert found == [*tokenizer.spellings, b"", b""] and {b" a", "你".encode(), b" beta"} & set(found)
 
 
 def test_wrong_arguments(model, tmp_path):

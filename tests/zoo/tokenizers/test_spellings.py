@@ -4,6 +4,7 @@ import random
 import re
 
 import pytest
+import tensorflow as tf
 
 from zoo.tokenizers import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 
@@ -77,12 +78,18 @@ class LetterTokenizer(Tokenizer, kind="letters_for_spellings"):
     """Says nothing of spellings; one of its tokens is a part of a character."""
 
     def _detokenize(self, ids):
-        import tensorflow as tf
-
         pieces = tf.gather(tf.constant([b"", b"a", b" b", b"\xef\xbf\xbd"]), ids)
         return tf.strings.reduce_join(pieces, axis=1)
 
 
 def test_a_tokenizer_of_users():
-    tokenizer = LetterTokenizer(["<end>", "a", "b", "part"], end_token="<end>")
-    assert tokenizer.spellings == [b"", b"a", b" b", b""]
+    def make():
+        return LetterTokenizer(["<end>", "a", "b", "part"], end_token="<end>")
+
+    assert make().spellings == [b"", b"a", b" b", b""]
+
+    @tf.function
+    def traced():
+        return tf.constant(make().spellings)
+
+    assert traced().numpy().tolist() == [b"", b"a", b" b", b""]
