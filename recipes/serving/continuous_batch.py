@@ -436,7 +436,10 @@ class ContinuousBatch:
         """Why a text without an end token ends, None if it goes on."""
         mask = writing.mask
         if mask is not None:
-            mask.accept(writing.tokens[-1])
+            try:
+                mask.accept(writing.tokens[-1])
+            except ValueError:  # the others of the batch go on
+                return FAILED
             if mask.must_end:  # complete, or at a place where no token fits
                 return STOP if mask.may_end else LENGTH
         return LENGTH if len(writing.tokens) >= self._limit(writing) else None
@@ -447,11 +450,16 @@ class ContinuousBatch:
 
     def _look(self, reasons: list[str | None]) -> None:
         """Tells what is new of each text; a stop string is a reason to end, too."""
+        for writing, reason in zip(self._rows, reasons, strict=True):
+            if reason == FAILED:
+                writing.end(FAILED, error=GrammarError.__name__)
         for is_chat, endpoint in ((False, "continuation"), (True, "chat_continuation")):
             rows = [
                 row
                 for row, writing in enumerate(self._rows)
-                if writing.request.is_chat is is_chat and (reasons[row] is not None or writing.needs_text)
+                if writing.request.is_chat is is_chat
+                and reasons[row] != FAILED
+                and (reasons[row] is not None or writing.needs_text)
             ]
             if not rows:
                 continue

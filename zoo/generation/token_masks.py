@@ -14,6 +14,8 @@ import numpy as np
 MOST_GRAMMARS = 16
 # Most states of the automaton of a grammar's words, of up to 2 KB each: a short expression can have millions.
 _MOST_STATES = 2**15
+# What llguidance says of a place where no token fits.
+_NO_TOKEN = "NoExtensionBias"
 # All tokens that spell what may come next are allowed, and not only those that a tokenizer would choose.
 _ALL_SPELLINGS = '\n%llguidance {"no_forcing": true}\n'
 
@@ -37,7 +39,7 @@ def library() -> ModuleType:
 
 def reason_of(said: str) -> str:
     """Returns what llguidance says of a grammar, without the places and lines of the grammar that it shows."""
-    reason = re.split(r"\n +\d+ \| |\n<backtrace>", said)[0]
+    reason = re.split(r"\n +\d+ \| |\n<backtrace>|\n<non-verbose/>", said)[0]
     return re.split(r"\nerror: |failed to compile JSON schema: ", reason)[-1].strip()
 
 
@@ -116,7 +118,7 @@ class TokenMasks:
         limits = library().LLParserLimits(max_lexer_states=_MOST_STATES, verbose_errors=False)
         matcher = library().LLMatcher(self._tokenizer, grammar + _ALL_SPELLINGS, log_level=0, limits=limits)
         if matcher.is_error():
-            raise ValueError(f"grammar cannot be followed: {reason_of(matcher.get_error())}.")
+            raise _unfollowable(matcher)
         return matcher
 
 
@@ -127,7 +129,7 @@ class TextMask:
         matcher: The text so far, as llguidance knows it.
         count: Number of tokens.
         spelled: Tokens that spell something, see `bits`.
-        ends: Tokens that may end the text.
+        ends: Tokens that may end the text. They are no part of it, even if they spell something.
 
     Attributes:
         allowed: The tokens that may come next, int32 `(words,)`: token t is the bit t % 32 of the word t // 32.
@@ -144,18 +146,30 @@ class TextMask:
 
         Args:
             token_id: One of the allowed tokens, none that ends the text.
+
+        Raises:
+            ValueError: If it is none of them, or if llguidance cannot follow the grammar any further, as that takes
+                more states than it may have. The mask is of no use then.
         """
-        self._matcher.consume_token(token_id)
+        if not self._matcher.consume_token(token_id):
+            raise _unfollowable(self._matcher)
         self._look()
 
     def _look(self) -> None:
         # with the token of llguidance's own that ends texts, which may need a word more
         words = np.zeros(self._count // 32 + 1, "int32")
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
-        going_on = words[: len(self._spelled)] & self._spelled
+        # a place where no token fits is an error to llguidance, too
+        if self._matcher.is_error() and not self._matcher.get_error().startswith(_NO_TOKEN):
+            raise _unfollowable(self._matcher)
+        going_on = words[: len(self._spelled)] & self._spelled & ~self._ends
         self.may_end: bool = self._matcher.is_accepting()
         self.must_end: bool = not going_on.any()
         self.allowed: np.ndarray = going_on | self._ends if self.may_end else going_on
+
+
+def _unfollowable(matcher: Any) -> ValueError:
+    return ValueError(f"grammar cannot be followed: {reason_of(matcher.get_error())}.")
 
 
 def bits(flags: np.ndarray) -> np.ndarray:

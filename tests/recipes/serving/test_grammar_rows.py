@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("llguidance", reason="the extra structured is not installed")
 
 from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch, GrammarError  # noqa: E402
-from recipes.serving.writing import CANCELLED, LENGTH, STOP, WritingRequest  # noqa: E402
+from recipes.serving.writing import CANCELLED, FAILED, LENGTH, STOP, WritingRequest  # noqa: E402
 from zoo.generation import Choice, Grammar, JSONSchema, Regex  # noqa: E402
 
 GRAMMARS = [
@@ -127,6 +127,22 @@ def test_empty_texts_and_grammars_without_a_text(exported):
         with pytest.raises(GrammarError) as caught:
             batch.write(WritingRequest(prompt, 40, grammar='start: secret\nsecret: secret "x"'), listener)
         assert "secret" not in str(caught.value)
+
+
+def test_a_grammar_that_cannot_be_followed_any_further_fails_its_text_alone(chat_model, exported, monkeypatch):
+    monkeypatch.setattr("zoo.generation.token_masks._MOST_STATES", 200)
+    with ContinuousBatch(exported) as batch:
+        [prompt] = batch.tokens(["hello"])
+        large, plain, small = Listener(), Listener(), Listener()
+        options = {"temperature": 1.0, "seed": 1, "streams_text": True}
+        batch.write(WritingRequest(prompt, 90, **options, grammar=Regex("#[a-z ]*[a-m][a-z ]{18}").lark), large)
+        batch.write(WritingRequest(prompt, 90, **options), plain)
+        batch.write(WritingRequest(prompt, 90, **options, grammar=Regex("[a-z]{60}").lark), small)
+        assert re.fullmatch("#[a-z ]*", large.text) and large.last.reason == FAILED
+        assert large.last.error == "GrammarError" and 1 < large.last.tokens < 90
+        python = {"sampler": "sample", "seed": 1, "max_new_tokens": 90, "strip_prompt": True, "jit_compile": False}
+        assert plain.text == chat_model.generate("hello", **python)
+        assert re.fullmatch("[a-z]{60}", small.text) and small.last.reason == STOP
 
 
 def test_a_grammar_is_read_once(exported):

@@ -109,15 +109,29 @@ def test_a_place_where_no_token_fits():
     assert allowed_ids(mask) == set() and mask.must_end and not mask.may_end
 
 
-def test_an_automaton_of_very_many_states_ends_texts():
+def test_an_automaton_of_very_many_states_is_an_error():
     """It is not built to its end, which would take gigabytes."""
-    masks = TokenMasks([bytes([value]) for value in range(97, 123)])
-    mask = masks.begin(Regex(".*a.{30}").lark)
-    generator, written = np.random.default_rng(0), 0
-    while not mask.must_end and written < 200:
-        mask.accept(int(generator.integers(26)))
-        written += 1
-    assert written > 1
+    generator = np.random.default_rng(1)
+    many = [bytes(generator.choice([97, 98], size=64).tolist()) for _ in range(300)]
+    mask = TokenMasks([b"", b"c", *many]).begin(Regex("c[ab]*a[ab]{18}c").lark, [END])
+    with pytest.raises(ValueError, match=r"^grammar cannot be followed: [^\n<]*too many[^\n<]*$"):
+        mask.accept(1)
+
+
+def test_a_token_that_is_not_allowed_is_an_error():
+    mask = TokenMasks(SPELLINGS).begin(Regex("ab").lark, [END])
+    with pytest.raises(ValueError, match="^grammar cannot be followed: .*doesn't satisfy the grammar"):
+        mask.accept(2)
+
+
+def test_ends_that_spell_something_are_no_part_of_a_text():
+    """Such as a token that a user's tokenizer does not leave out of texts."""
+    masks = TokenMasks(SPELLINGS)
+    mask = masks.begin(Regex("ab?").lark, [END, 2])
+    assert allowed_ids(mask) == {1, 3, 6} and not mask.may_end
+    mask.accept(1)
+    assert allowed_ids(mask) == {END, 2} and mask.may_end and mask.must_end
+    assert allowed_ids(masks.begin(Regex("b").lark)) == {2}
 
 
 def test_bits():
