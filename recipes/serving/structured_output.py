@@ -79,7 +79,9 @@ def choice_grammar(texts: Sequence[str]) -> str:
     Args:
         texts: At least one text.
     """
-    return f"start: {' | '.join(json.dumps(text, ensure_ascii=False) for text in texts)}"
+    # as JSON but for a control character that llguidance does not take as it is; as in `zoo.generation.Choice`
+    written = (json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f") for text in texts)
+    return f"start: {' | '.join(written)}"
 
 
 def lark_grammar(text: str) -> str:

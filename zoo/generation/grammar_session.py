@@ -7,11 +7,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from zoo.generation.checks import as_seed
 from zoo.generation.compiled_functions import CompiledFunctions, next_power_of_two
 from zoo.generation.engine import FIRST_ROOM, shares_lengths
 from zoo.generation.request import GenerationOptions
 from zoo.generation.rows import RowDecoder
 from zoo.generation.token_masks import TextMask
+from zoo.preprocessing.rows import shorten
 from zoo.preprocessing.token_rows import padded_length
 
 # Settings of a row that `generate` leaves to processors: none.
@@ -46,7 +48,7 @@ class GrammarEngine:
         mask: Callable[[], TextMask],
         *,
         limits: Sequence[int],
-        seed: int = 0,
+        seed: Any = 0,
         streams: Sequence[int],
         source: None = None,
     ) -> "GrammarSession":
@@ -60,20 +62,17 @@ class GrammarEngine:
             source: None, as for a decoder.
 
         Raises:
-            ValueError: If the options have others.
+            ValueError: If the options have others, or the seed is none.
         """
-        settings = options.sampler.row_settings
-        others = {"processors": options.processors, "stop": options.stop_sequences, "draft": options.lookahead}
-        for name, value in others.items():
-            if value:
-                raise ValueError(
-                    f"{name} must not be given with a grammar{', but for strings' if name == 'stop' else ''}."
-                )
-        if settings is None:
-            raise ValueError(
-                f"sampler must be Greedy() or Sample(...) without typical_p with a grammar, got {options.sampler!r}."
-            )
-        return GrammarSession(self, prompts, options, mask, np.asarray(limits), seed, streams)
+        if options.lookahead:
+            raise ValueError("draft must be None with a grammar.")
+        if options.processors:
+            raise _refusal("processors", "be empty", list(options.processors), [])
+        if options.stop_sequences:
+            raise _refusal("stop", "hold strings alone", list(options.stop_sequences), [])
+        if options.sampler.row_settings is None:
+            raise _refusal("sampler", "be Greedy() or Sample(...) without typical_p", options.sampler, "greedy")
+        return GrammarSession(self, prompts, options, mask, np.asarray(limits), as_seed(seed), streams)
 
     def empty(self, rows: int, capacity: int) -> list[Any]:
         """Returns the state of rows without a token."""
@@ -122,7 +121,7 @@ class GrammarSession:
         options: GenerationOptions,
         mask: Callable[[], TextMask],
         limits: np.ndarray,
-        seed: int,
+        seed: Any,
         streams: Sequence[int],
     ) -> None:
         self.prompts, self._engine, self._options = prompts, engine, options
@@ -148,7 +147,7 @@ class GrammarSession:
         self._fixed = {
             **{name: settings[name].astype("float32") for name in ("temperature", "top_p", "min_p")},
             "top_k": settings["top_k"].astype("int32"),
-            "seeds": np.full(self._rows, seed, "int64"),
+            "seeds": np.full(self._rows, ops.convert_to_numpy(seed)),
             "streams": self._padded(streams),
             "end_ids": np.repeat(ends, self._rows, axis=0),
             "written": np.full((self._rows, 1), -1, "int32"),
@@ -239,3 +238,11 @@ class GrammarSession:
             if not ended[row]:
                 mask.accept(token)
             self.done[row] = ended[row] or mask.must_end or len(text) >= self._limits[row]
+
+
+def _refusal(name: str, wanted: str, got: Any, instead: Any) -> ValueError:
+    """The error of an argument that may be one of the model's generation, which nobody gave."""
+    return ValueError(
+        f"{name} must {wanted} with a grammar, got {shorten(got)}: pass {name}={instead!r} to do without what the "
+        "model's generation says."
+    )

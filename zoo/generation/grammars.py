@@ -150,8 +150,13 @@ class Choice(Grammar):
             raise ValueError("texts must hold at least one, got none.")
         for place, text in enumerate(texts):
             _require_string(f"texts[{place}]", text)
-        self.lark = f"start: {' | '.join(json.dumps(text, ensure_ascii=False) for text in texts)}"
+        self.lark = f"start: {' | '.join(map(_quoted, texts))}"
         self._check("texts")
+
+
+def _quoted(text: str) -> str:
+    """A text as a string of Lark, in which llguidance takes no control characters as they are."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _require_string(name: str, value: Any) -> None:

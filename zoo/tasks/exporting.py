@@ -58,13 +58,14 @@ def export_task(
         task.preprocessor.require_tokenizer("export()")
         (write_gguf_folder if format == GGUF else write_openvino_genai)(directory, task, weights)
         return
-    refuse_names("export()", options, _NOT_IN_GRAPHS)
     endpoints = task.endpoints if format == SAVED_MODEL else task.token_endpoints
+    taken = inspect.signature(endpoints)
     try:
-        inspect.signature(endpoints).bind(**options)
+        taken.bind(**options)
     except TypeError as error:
+        refuse_names("export()", sorted(options.keys() - taken.parameters.keys()), _NOT_IN_GRAPHS)
         own = ["format", "examples", "weights", "strings", "attention"]
-        allowed = ", ".join([*own, *inspect.signature(endpoints).parameters])
+        allowed = ", ".join([*own, *taken.parameters])
         raise TypeError(
             f"Arguments of export() of a {type(task).__name__} must be among {allowed}, got {sorted(options)}."
         ) from error

@@ -47,7 +47,7 @@ def test_expressions_match_the_whole_text(model, pattern):
 
 
 def test_choices_and_grammars(model):
-    choices = ["yes", "no", "yes, of course", "😀\n\t\"'", "ไม่"]
+    choices = ["yes", "no", "yes, of course", "😀\n\t\"'\x7f\x1b", "ไม่"]
     drawn = model.generate(
         "hello", grammar=Choice(choices), sampler="sample", num_results=30, strip_prompt=True, max_new_tokens=40
     )
@@ -97,7 +97,9 @@ def test_conversations(model):
     assert len(several) == 2 and set(several) <= {"a", "b"}
 
 
-@pytest.mark.parametrize("options", [{}, {**DRAWN}, {"sampler": {"name": "sample", "top_k": 9, "min_p": 0.01}}])
+@pytest.mark.parametrize(
+    "options", [{}, {"sampler": {"name": "sample", "top_k": 9, "min_p": 0.01}}, {**DRAWN, "seed": 2**32 - 1}]
+)
 def test_a_grammar_of_all_texts_changes_nothing(model, options):
     options = {**options, "max_new_tokens": 40, "return_scores": True, "jit_compile": False}
     tokenizer = model.tokenizer
@@ -181,12 +183,30 @@ def test_types_of_arguments(make, argument):
         ({"processors": [NoRepeatNGram(3)]}, "processors"),
         ({"stop": [[3, 4]]}, "stop"),
         ({"return_cache": True}, "cache"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**32}, "seed"),
+        ({"seed": 1.5}, "seed"),
         ({"grammar": Grammar('start: <[0]> "a"')}, "grammar"),
     ],
 )
 def test_what_goes_with_no_grammar_is_refused_by_name(model, options, argument):
     with pytest.raises(ValueError, match=f"^{argument} must "):
         model.generate("hello", **{"grammar": ANYTHING, **options})
+
+
+def test_what_the_model_says_of_generation_can_be_left_out(model):
+    """Nobody gave it, so the message says how to do without."""
+    for generation, argument, other in (
+        ({"processors": [{"name": "repetition_penalty", "penalty": 1.1}]}, "processors", []),
+        ({"stop": [[3, 4]]}, "stop", []),
+        ({"sampler": {"name": "beam", "num_beams": 2}}, "sampler", "greedy"),
+    ):
+        own = zoo.CausalLM(model.backbone, model.tokenizer, generation=generation)
+        with pytest.raises(
+            ValueError, match=f"^{argument} must .*{re.escape(f'pass {argument}={other!r}')}.*generation"
+        ):
+            write(own, "hello", Choice(["a", "b"]))
+        assert write(own, "hello", Choice(["a", "b"]), **{argument: other}) in ("a", "b")
 
 
 def test_other_objects_and_models(model):
@@ -205,3 +225,15 @@ def test_exports_have_none(model, tmp_path):
     with pytest.raises(TypeError, match="takes no grammar: use the server"):
         model.export(tmp_path / "export", grammar=ANYTHING)
     assert not (tmp_path / "export").exists()
+
+
+def test_a_task_of_ones_own_may_have_an_option_of_this_name(model, tmp_path):
+    class Own(zoo.CausalLM):
+        def endpoints(self, *, grammar=None):
+            raise LookupError(f"endpoints of {grammar}")
+
+    own = Own(model.backbone, model.tokenizer)
+    with pytest.raises(LookupError, match="^'?endpoints of mine"):
+        own.export(tmp_path / "export", grammar="mine")
+    with pytest.raises(TypeError, match="must be among .*grammar, got .*'other'"):
+        own.export(tmp_path / "export", grammar="mine", other=1)
