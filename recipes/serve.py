@@ -12,13 +12,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import re
 from pathlib import Path
 
 import recipes.serving.app
 import recipes.serving.http_server
 from recipes.command.extras import require_extra
 from recipes.common.config import run_recipe, setting
-from recipes.common.errors import ConfigError, RecipeError
+from recipes.common.errors import ConfigError, RecipeError, errors_of
 from recipes.common.saved_models import TASKS
 from recipes.serving.limits import LOCAL_HOSTS, LimitsConfig
 from recipes.serving.logs import set_up_logs
@@ -91,10 +92,13 @@ def main(config: ServeConfig) -> None:
         raise ConfigError(
             f"host must be one of {', '.join(LOCAL_HOSTS)} without a key, got {config.host!r}: set {KEY_VARIABLE}"
         )
+    if config.client_header is not None and not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", config.client_header):
+        raise ConfigError(f"client_header must be the name of a header, got {config.client_header!r}")
     folder = Path(config.models)
-    is_export = folder.is_dir() and bool(find_versions(folder))
-    if not is_export:
-        require_source(config.models)
+    with errors_of("models"):
+        is_export = folder.is_dir() and bool(find_versions(folder))
+        if not is_export:
+            require_source(config.models)
     if config.task not in (None, *TASKS):
         raise ConfigError(f"task must be one of {', '.join(TASKS)}, or null, got {config.task!r}")
     if is_export and config.task is not None:
@@ -110,8 +114,11 @@ def main(config: ServeConfig) -> None:
     failures: list[RecipeError] = []
 
     async def export() -> Path:
+        if failures:  # the server ends, while requests still wait
+            raise failures[0]
         try:
-            return await exported(config.models, config.task, cache)
+            with errors_of("models"):
+                return await exported(config.models, config.task, cache)
         except RecipeError as error:
             failures.append(error)
             server.should_exit = True

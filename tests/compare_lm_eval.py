@@ -66,6 +66,7 @@ def evaluate(model: str, folder: Path, options: dict) -> tuple[dict, dict]:
         tasks=["zoo_topics", "zoo_running_text"],
         task_manager=TaskManager(include_path=str(folder), include_defaults=False),
         bootstrap_iters=0,
+        device="cpu",
     )
     likelihoods = {}
     for task, rows in found["samples"].items():

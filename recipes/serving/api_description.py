@@ -67,8 +67,11 @@ async def docs(request: Request) -> Response:
 
 
 def _described(request: Request) -> dict[str, Any]:
-    found = [each for each in request.app.routes if not each.path.startswith("/page/")]
-    return describe_api(found, request.app.state.server.api_key is not None)
+    state = request.app.state
+    if not hasattr(state, "description"):  # made once: nobody needs a key to ask for it
+        found = [each for each in request.app.routes if not each.path.startswith("/page/")]
+        state.description = describe_api(found, state.server.api_key is not None)
+    return state.description
 
 
 def describe_api(found: Iterable[Route], needs_key: bool) -> dict[str, Any]:

@@ -72,8 +72,21 @@ def parse_json(body: bytes, limits: LimitsConfig) -> dict[str, Any]:
         raise Problem(400, f"The body must be JSON{place}.") from error
     if not isinstance(content, dict):
         raise Problem(400, "The body must be a JSON object.")
-    _check(content, limits, 0)
+    check_values(content, limits)
     return content
+
+
+def check_values(content: Any, limits: LimitsConfig) -> None:
+    """Checks values that were read from JSON.
+
+    Args:
+        content: The values.
+        limits: The limits of the server.
+
+    Raises:
+        Problem: If a text is too long or no Unicode, a number is too large, or something is nested too deep.
+    """
+    _check(content, limits, 0)
 
 
 def _refused(constant: str) -> Any:
@@ -91,7 +104,8 @@ def _check(value: Any, limits: LimitsConfig, depth: int) -> None:
     elif isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise Problem(422, "A whole number must fit into 64 bits.")
     elif isinstance(value, dict):
-        for each in value.values():
+        for name, each in value.items():
+            _check(name, limits, depth + 1)
             _check(each, limits, depth + 1)
     elif isinstance(value, list):
         for each in value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -41,7 +42,9 @@ def export(source: str, task: str | None, cache: Path) -> Path:
     place = export_place(source, path, task, cache)
     check_place(place / "1", "cache", saved_model=True)
     with errors_of("cache"):
-        place.mkdir(parents=True, exist_ok=True)
+        # graphs are run: nobody else may put one here
+        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place.mkdir(exist_ok=True, mode=0o700)
     with filelock.FileLock(place.with_name(".lock")):
         if not is_written(place):
             _log.info("%s is exported as a %s. This happens once and takes a while.", place.name, kind)
@@ -62,13 +65,16 @@ def main(arguments: list[str]) -> None:
     set_up_logs()
     logging.getLogger().setLevel(logging.WARNING)  # TensorFlow tells names of inputs, by the hundred
     _log.setLevel(logging.INFO)
-    # what libraries print is no answer
+    # what libraries print is no answer, be it written by Python or not
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     with contextlib.redirect_stdout(sys.stderr):
         try:
             answer = {"folder": str(export(request["source"], request["task"], Path(request["cache"])))}
         except (RecipeError, ImportError, OSError, ValueError) as error:
             answer = {"error": str(error)}
-    print(json.dumps(answer))
+    with answers:
+        print(json.dumps(answer), file=answers)
 
 
 if __name__ == "__main__":

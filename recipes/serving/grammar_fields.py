@@ -6,16 +6,18 @@ Reference:
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, ValidationInfo
 
+from recipes.serving.bodies import parse_json
 from recipes.serving.problems import Problem
 from recipes.serving.request_fields import Fields
 from recipes.serving.structured_output import (
+    MOST_CHARACTERS,
     choice_grammar,
     json_grammar,
     lark_grammar,
@@ -27,14 +29,14 @@ from recipes.serving.structured_output import (
 _OBJECT = {"type": "object"}
 
 
-def _schema(value: Any) -> Any:
+def _schema(value: Any, info: ValidationInfo) -> Any:
     """A schema, which may be written as a text."""
     if not isinstance(value, str):
         return value
     try:
-        return json.loads(value)
-    except ValueError as error:
-        raise ValueError("must be an object, or a text of JSON that is one") from error
+        return parse_json(value.encode(), info.context)
+    except Problem as problem:
+        raise ValueError("must be an object, or a text of JSON that is one") from problem
 
 
 Schema = Annotated[dict[str, Any], BeforeValidator(_schema)]
@@ -99,8 +101,11 @@ class GrammarFields(Fields):
         if len(asked) > 1:
             raise Problem(422, f"{' and '.join(name for name, _, _ in asked)} must not be given together.")
         [(name, make, value)] = asked
+        if isinstance(value, str) and len(value) > MOST_CHARACTERS:
+            raise Problem(422, f"{name} must have at most {MOST_CHARACTERS} characters.")
         try:
-            grammar = make(value)
+            # what takes long is not to hold up other requests
+            grammar = await asyncio.to_thread(make, value)
         except Exception as error:  # of what reads grammars: its texts may show this one
             raise Problem(422, f"{name} cannot be followed: it is not valid.") from error
         await require_followable(name, grammar)

@@ -34,7 +34,8 @@ class InputTensor(Fields):
     """An input of a request; its data are nested lists, or one list in the order of rows."""
 
     name: str
-    shape: list[Annotated[int, Field(ge=0)]]
+    # as many axes as any endpoint has, and some more
+    shape: list[Annotated[int, Field(ge=0, le=2**31 - 1)]] = Field(max_length=8)
     datatype: str
     parameters: TensorParameters = TensorParameters()
     data: list[Any] | None = None
@@ -87,8 +88,11 @@ def read_tensors(inputs: Sequence[InputTensor], behind: bytes) -> dict[str, np.n
             values = _from_bytes(tensor.datatype, behind[place : place + size], where)
             place += size
         if len(values) != math.prod(tensor.shape):
-            raise Problem(422, f"{where} must have {math.prod(tensor.shape)} values, as its shape says.")
-        arrays[tensor.name] = values.reshape(tensor.shape)
+            raise Problem(422, f"{where} must have as many values as its shape says, not {len(values)}.")
+        try:
+            arrays[tensor.name] = values.reshape(tensor.shape)
+        except ValueError as error:  # without a value, axes may be too large together
+            raise Problem(422, f"{where}.shape must be one that an array can have.") from error
     if place != len(behind):
         raise Problem(422, "What follows the JSON must be the content of inputs with a binary_data_size.")
     return arrays

@@ -83,7 +83,11 @@ class ResponseAnswer:
         if piece["text"] or (is_last and not (calls or self._output or self._message)):
             events += self._write(piece["text"])
         if calls or is_last:
+            if self._message is not None and self._untold:  # tokens without a text of their own
+                events += self._write("")
             events += self._end_message(_status(piece))
+        if calls:
+            self._untold = []  # those of calls
         for call in calls:
             events += self._called(call)
         self._reason = piece.get("reason", "")

@@ -98,7 +98,10 @@ async def exported(source: str, task: str | None, cache: Path) -> Path:
             f"models: the export of {shown(source, 200)} has ended with status {process.returncode}; "
             "`python -m recipes.export` shows why"
         )
-    answer = json.loads(said)
+    try:
+        answer = json.loads(said)
+    except ValueError as error:  # something else has been printed
+        raise RecipeError(f"models: the export of {shown(source, 200)} has ended without an answer") from error
     if "error" in answer:
         raise ConfigError(f"models: {shown(source, 200)} cannot be served: {answer['error']}")
     return Path(answer["folder"])
@@ -116,13 +119,13 @@ def export_place(source: str, path: Path, task: str | None, cache: Path) -> Path
         A folder with the name of the model, which holds the export as version 1.
     """
     # a tokenizer is beside its file; a run's folder holds more than its model, but nothing deeper is a model's
-    files = [path] if path.is_file() else [*path.glob("*"), *path.glob("*/*")]
+    files = [path, *path.parent.glob("tokenizer*")] if path.is_file() else [*path.glob("*"), *path.glob("*/*")]
     state = {
-        "path": str(path.resolve()),
+        "path": str(path.resolve()) if path.exists() else source,
         "task": task,
         "files": _marks(files),
         "packages": [importlib.metadata.version(package) for package in _PACKAGES],
-        "code": _marks(file for folder in _CODE for file in folder.rglob("*.py")),
+        "code": _marks(file for folder in _CODE for kind in ("*.py", "*.toml") for file in folder.rglob(kind)),
     }
     digest = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
     return cache / digest / _name_of(source)

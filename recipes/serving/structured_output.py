@@ -10,8 +10,11 @@ Reference:
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import functools
 import json
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +26,9 @@ from recipes.serving.problems import Problem
 JSON_OPTIONS = {"whitespace_pattern": r"( |\r?\n[ \t]{0,20})"}
 # Most characters of a grammar: reading one takes up to a second for each hundred thousand.
 MOST_CHARACTERS = 2**16
+# Stack of what reads them: rules that refer to each other by the thousand overflow one of the usual 8 MB, which ends
+# the process. It is taken as it is needed.
+STACK_BYTES = 2**29
 # Parts of what llguidance says that are no text of the user's, and words of JSON Schema that it may not know.
 _PHRASES = (
     "Invalid type",
@@ -103,9 +109,21 @@ async def require_followable(field: str, grammar: str) -> None:
     if len(grammar) > MOST_CHARACTERS:
         raise Problem(422, f"{field} must have at most {MOST_CHARACTERS} characters, written as a grammar.")
     # what takes long is not to hold up other requests
-    said = await asyncio.to_thread(_refusal, grammar)
+    said = await asyncio.wrap_future(_readers().submit(_refusal, grammar))
     if said is not None:
         raise Problem(422, f"{field} cannot be followed{_without_texts(said)}.")
+
+
+@functools.cache
+def _readers() -> concurrent.futures.ThreadPoolExecutor:
+    """A thread that reads grammars: llguidance calls itself for each rule that refers to another one."""
+    before = threading.stack_size(STACK_BYTES)
+    try:
+        readers = concurrent.futures.ThreadPoolExecutor(1, "grammars")
+        readers.submit(int).result()  # the thread is made now
+    finally:
+        threading.stack_size(before)
+    return readers
 
 
 def _refusal(grammar: str) -> str | None:

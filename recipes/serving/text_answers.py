@@ -25,7 +25,14 @@ from recipes.serving.worker_client import WorkerClient
 Results = Sequence[tuple[str, dict[str, Any]]]
 # Numbers of tokens by the names of completions; None where the model does not count them.
 Usage = dict[str, int] | None
-_REASONS = {"deadline": Problem(504, "The text was not complete in time."), "failed": Problem(500, "The text failed.")}
+# Most log-probabilities of the prompts of a request: they take some 60 bytes each, several times.
+MOST_SCORES = 2**19
+_REASONS = {
+    "deadline": Problem(504, "The text was not complete in time."),
+    # of which nobody but the client can have been the reason, who has no answer then
+    "cancelled": Problem(500, "The text failed."),
+    "failed": Problem(500, "The text failed."),
+}
 
 
 class Answer(Protocol):
@@ -79,7 +86,7 @@ async def answer_texts(request: Request, body: WritingBody, asked: list[dict[str
     if len(asked) > state.limits.rows:
         raise Problem(413, f"A request must have at most {state.limits.rows} results.")
     shared = {"streams_text": body.stream, "seconds": state.limits.seconds, "client": state.client_of(request)}
-    asked = [{**each, **shared} for each in asked]
+    asked = [{**each, **shared, "most_scores": MOST_SCORES // len(asked)} for each in asked]
     if body.stream:
         # the first piece is awaited here, so that what is refused has a status of its own
         events = _events(state, body, asked, answer, request.scope)
@@ -93,7 +100,8 @@ async def answer_texts(request: Request, body: WritingBody, asked: list[dict[str
         results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
     usage = _usage([last for _, last in results], body.n)
     generation.count(usage)
-    return JSONResponse(answer.whole(results, usage))
+    # tokens with their log-probabilities may be many
+    return await asyncio.to_thread(lambda: JSONResponse(answer.whole(results, usage)))
 
 
 async def _whole(worker: WorkerClient, asked: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -134,11 +142,14 @@ async def _events(
         tasks = [asyncio.create_task(follow(index)) for index in range(len(asked))]
         try:
             begun: set[int] = set()
+            clock = asyncio.get_running_loop().time
+            said = clock()
             while len(lasts) < len(asked):
                 try:
-                    async with asyncio.timeout(state.limits.heartbeat_seconds):
+                    async with asyncio.timeout_at(said + state.limits.heartbeat_seconds):
                         index, piece = await told.get()
                 except TimeoutError:
+                    said = clock()
                     yield None
                     continue
                 if isinstance(piece, Exception):
@@ -151,6 +162,7 @@ async def _events(
                     generation.first_seconds = time.monotonic() - began
                 begun.add(index)
                 for event in [*events, *answer.events(index, piece)]:
+                    said = clock()
                     yield event
         finally:
             for task in tasks:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+# What is said of a token that the model never writes.
+LEAST = -9999.0
 # What a worker says of a token: its number, what it adds to the text, its log-probability (None before the first token
 # of a text, of which none is known), and the same of the most probable ones of its place.
 TokenScore = dict[str, Any]
@@ -24,9 +27,16 @@ def score_of(
     return {
         "id": token_id,
         "bytes": spellings[token_id],
-        "log_probability": log_probability,
-        "best": [{"id": each, "bytes": spellings[each], "log_probability": value} for each, value in best],
+        "log_probability": _said(log_probability),
+        "best": [{"id": each, "bytes": spellings[each], "log_probability": _said(value)} for each, value in best],
     }
+
+
+def _said(log_probability: float | None) -> float | None:
+    """A log-probability as JSON can have it, which has no infinity."""
+    if log_probability is None or math.isnan(log_probability):
+        return None
+    return max(log_probability, LEAST)
 
 
 def scores_of(piece: dict[str, Any]) -> list[TokenScore]:
@@ -41,7 +51,10 @@ def scores_of(piece: dict[str, Any]) -> list[TokenScore]:
     for score in before:
         start = score["bytes"][: max(missing, 0)]
         if start.isspace():
-            score["bytes"] = score["bytes"][len(start) :]
+            left = score["bytes"][len(start) :]
+            # it is the same token among the most probable ones
+            score["best"] = [{**e, "bytes": left} if e["id"] == score["id"] else e for e in score["best"]]
+            score["bytes"] = left
             missing -= len(start)
         elif score["bytes"]:
             break

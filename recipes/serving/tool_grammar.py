@@ -49,7 +49,7 @@ def call_grammar(
         before = f'{{"name": {_text(function["name"])}, "{style.get("arguments", "arguments")}": '
         lines.append(f"body_{place}: {_text(before)} arguments_{place} {_text('}')}")
         # each schema is a document of its own, to which its references refer
-        schema = {"x-guidance": _OPTIONS, "type": "object", **(function.get("parameters") or {})}
+        schema = {"x-guidance": _OPTIONS, **(function.get("parameters") or {}), "type": "object"}
         lines.append(f"arguments_{place}: %json {json.dumps(schema)}")
     return "\n".join(lines)
 

@@ -18,6 +18,9 @@ from recipes.serving.generations import Generation
 # One of these asks for traces.
 _EXPORTER = "OTEL_TRACES_EXPORTER"
 _ASKING = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", _EXPORTER)
+# How spans go to a collector: the exporter of another protocol is another package.
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL")
+_HTTP = "http/protobuf"
 _EXPORTERS = {
     "otlp": ("opentelemetry.exporter.otlp.proto.http.trace_exporter", "OTLPSpanExporter"),
     "console": ("opentelemetry.sdk.trace.export", "ConsoleSpanExporter"),
@@ -96,7 +99,7 @@ def make_tracer(environment: Mapping[str, str]) -> Tracer | None:
         environment: The environment. The library reads what else there is: OTEL_SERVICE_NAME, samplers, headers.
 
     Raises:
-        ConfigError: If it names another exporter than this server has.
+        ConfigError: If it names another exporter or protocol than this server has.
         MissingExtraError: If the extra `trace` is not installed.
     """
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or not any(map(environment.get, _ASKING)):
@@ -106,6 +109,9 @@ def make_tracer(environment: Mapping[str, str]) -> Tracer | None:
         return None
     if name not in _EXPORTERS:
         raise ConfigError(f"{_EXPORTER} must be one of none, {', '.join(_EXPORTERS)}, got {name!r}")
+    for variable in _PROTOCOLS:
+        if name == "otlp" and environment.get(variable, _HTTP) != _HTTP:
+            raise ConfigError(f"{variable} must be {_HTTP}, got {environment[variable]!r}")
     module, kind = _EXPORTERS[name]
     exporter = getattr(import_extra(module, "trace"), kind)()
     sdk, export = (

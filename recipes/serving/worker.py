@@ -124,6 +124,8 @@ class Worker:
         }
         self._asked: dict[int, _Asked] = {}
         self._tokenizing = concurrent.futures.ThreadPoolExecutor(2, "tokens")
+        # what takes long before a text is begun: other texts do not wait behind it
+        self._scoring = concurrent.futures.ThreadPoolExecutor(1, "scores and grammars")
         self._places = threading.BoundedSemaphore(waiting)  # for texts whose prompts are not tokenized yet
 
     def handle(self, request: dict[str, Any]) -> None:
@@ -136,7 +138,11 @@ class Worker:
                 if not self._places.acquire(blocking=False):
                     raise QueueFullError("Too many texts wait already.")
                 try:
-                    self._tokenizing.submit(self._write_when_free, number, request, self._begin(number, request))
+                    is_long = request.get("grammar") is not None or (
+                        request.get("echo") and request.get("tells_tokens")
+                    )
+                    threads = self._scoring if is_long else self._tokenizing
+                    threads.submit(self._write_when_free, number, request, self._begin(number, request))
                 except BaseException:
                     self._places.release()
                     raise
@@ -254,30 +260,37 @@ class Worker:
         if request.get("echo"):
             before["before"] = request["text"] if "text" in request else writer.text_of(prompt)
             if settings.get("tells_tokens"):
+                each, most_scores = 1 + settings.get("alternatives", 0), request["most_scores"]
+                if len(prompt) * each > most_scores:
+                    raise RefusedError(
+                        f"The prompt must have at most {most_scores // each} tokens with these logprobs."
+                    )
                 told = writer.score(prompt, settings.get("alternatives", 0))
                 before["scores_before"] = [score_of(*each, writer.spellings) for each in told]
 
-        def tell(written: Written) -> None:
+        def answer_of(written: Written) -> dict[str, Any]:
             text, calls = written.text, []
             if reader is not None:
                 text, calls = read_piece(reader, text, written.reason is not None)
-            answer = {
-                "id": number,
-                "text": text,
-                "calls": calls,
-                "tokens": written.tokens,
-                "prompt_tokens": len(prompt),
-                **before,
-            }
+            answer = {"id": number, "text": text, "calls": calls, "tokens": written.tokens, **before}
+            answer["prompt_tokens"] = len(prompt)
             before.clear()
             if written.scores:
                 answer["scores"] = [score_of(*each, writer.spellings) for each in written.scores]
             if written.reason is not None:
-                self._asked.pop(number, None)
                 answer |= {"reason": written.reason, "log_probability": written.log_probability}
+            return answer
+
+        def tell(written: Written) -> None:
             if written.error:
                 logging.getLogger(__name__).error("A text could not be written: %s", written.error)
-            self._send(answer)
+            try:
+                self._send(answer_of(written))
+            except Exception as error:  # whoever waits is told, whatever the text has
+                self._fail(number, error)
+                raise
+            if written.reason is not None:
+                self._asked.pop(number, None)
 
         if not most:
             tell(Written("", LENGTH))

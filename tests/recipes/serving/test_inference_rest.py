@@ -12,6 +12,7 @@ for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "p
 
 import httpx  # noqa: E402
 
+from recipes.serving.inference_rest import InferBody  # noqa: E402
 from recipes.serving.inference_tensors import InputTensor, as_json, read_tensors, split_body, write_tensors  # noqa: E402
 from recipes.serving.limits import LimitsConfig  # noqa: E402
 from recipes.serving.problems import Problem  # noqa: E402
@@ -130,7 +131,8 @@ def test_requests_that_are_refused(client):
     ("given", "reason"),
     [
         (tensor("a", "FP8", [1], data=[1]), r"inputs\[0\].datatype must be one of BOOL, BYTES, FP16"),
-        (tensor("a", "INT32", [2], data=[1]), r"inputs\[0\] must have 2 values"),
+        (tensor("a", "INT32", [2], data=[1]), r"inputs\[0\] must have as many values as its shape says, not 1"),
+        (tensor("a", "INT32", [0, 2**31 - 1, 2**31 - 1], data=[]), r"inputs\[0\].shape must be one that an array"),
         (tensor("a", "INT32", [1]), r"inputs\[0\] must have either data or parameters.binary_data_size"),
         (tensor("a", "INT32", [1], data=[1], **sized(4)), r"inputs\[0\] must have either data or"),
         (tensor("a", "INT32", [1], data=[2**31]), r"inputs\[0\].data must hold values of the type INT32"),
@@ -149,6 +151,14 @@ def test_tensors_that_are_not_what_they_say(given, reason):
     behind = {16: b"", 4: behind + b"\0"}.get(len(behind), behind)
     with pytest.raises(Problem, match=reason):
         read_tensors([InputTensor(**given)], behind)
+
+
+@pytest.mark.parametrize("shape", [[1] * 9, [2**31], [-1]])
+def test_shapes_that_no_input_has(shape):
+    # of the request itself: their product alone would take seconds
+    body = {"inputs": [tensor("a", "INT32", shape, data=[1])]}
+    with pytest.raises(Problem, match=r"inputs\[0\]\.shape"):
+        InferBody.read(body, LimitsConfig())
 
 
 def test_tensors_of_all_types_come_back():

@@ -174,6 +174,8 @@ def test_what_the_most_tokens_cut(post):
         ({"guided_choice": []}, "guided_choice must have at least 1"),
         ({"guided_choice": [1]}, r"guided_choice\[0\] must be"),
         ({"guided_json": f"{{{SECRET}"}, "guided_json must be an object"),
+        ({"guided_json": "[" * 5000}, "guided_json must be an object"),
+        ({"guided_json": '{"a": ' * 600 + "1" + "}" * 600}, "guided_json must be an object"),
         ({"guided_grammar": f"start: {SECRET}"}, "guided_grammar cannot be followed: unknown name"),
         ({"structured_outputs": {"grammar": f"root ::= {SECRET} ("}}, "structured_outputs.grammar cannot be followed"),
         ({"structured_outputs": {SECRET: 1}}, "structured_outputs"),
@@ -229,3 +231,21 @@ def test_refusals_hold_no_texts():
             asyncio.run(structured_output.require_followable("field", grammar))
         assert caught.value.status == 422 and caught.value.reason.startswith("field cannot be followed")
         assert SECRET not in caught.value.reason
+
+
+def chained_rules(count):
+    names = ["".join(chr(97 + number // 26**place % 26) for place in range(3)) for number in range(count + 1)]
+    rules = [f"start: {names[0]}", *(f"{a}: {b}" for a, b in zip(names, names[1:], strict=False)), f'{names[-1]}: "a"']
+    return "\n".join(rules)
+
+
+def chained_schemas(count):
+    named = {f"a{k}": {"properties": {"x": {"$ref": f"#/$defs/a{k + 1}"}}} for k in range(count)}
+    return structured_output.json_grammar({"$defs": {**named, f"a{count}": {"type": "integer"}}, "$ref": "#/$defs/a0"})
+
+
+@pytest.mark.parametrize("grammar", [chained_rules(4000), chained_schemas(900)], ids=["rules", "schemas"])
+def test_rules_that_refer_to_each_other_by_the_thousand_end_no_process(grammar):
+    """With a usual stack, reading one of these is a segmentation fault."""
+    assert len(grammar) < structured_output.MOST_CHARACTERS
+    asyncio.run(structured_output.require_followable("field", grammar))

@@ -1,5 +1,7 @@
 """Log-probabilities of tokens, of prompts too, as clients of completions and chats ask for them."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,9 @@ for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "p
 
 import httpx  # noqa: E402
 
+from recipes.serving import text_answers  # noqa: E402
 from recipes.serving.token_scores import as_lists, name_of, scores_of  # noqa: E402
+from recipes.serving.token_scores import score_of as score_by_worker  # noqa: E402
 
 TALK = [{"role": "user", "content": "who are you, wörld"}]
 # characters of several tokens, of which the tokenizer has learned none
@@ -190,3 +194,21 @@ def test_fields_by_hand():
         "text_offset": [0, 0, 1, 2],
     }
     assert piece["scores_before"][1]["bytes"] == b" a"
+    # a first token that is nothing but that space is the same among the best ones
+    piece = {"before": "a", "scores_before": [score(5, b" ", -1.0, [score(5, b" ", -1.0)]), score(6, b"a", -2.0)]}
+    assert as_lists(scores_of(piece), 1)["top_logprobs"] == [{"token_id:5": -1.0}, {"a": -2.0}]
+
+
+def test_numbers_that_json_has_not():
+    told = score_by_worker(0, float("-inf"), [(1, float("nan")), (0, float("-inf"))], [b"a", b"b"])
+    assert [told["log_probability"], *(each["log_probability"] for each in told["best"])] == [-9999.0, None, -9999.0]
+    json.dumps(as_lists([told], 2), allow_nan=False)
+
+
+def test_prompts_with_more_tokens_than_are_told(client, openai_client, monkeypatch):
+    monkeypatch.setattr(text_answers, "MOST_SCORES", 8)
+    for length, status in ((4, 200), (5, 422)):
+        body = {"model": openai_client.name, "prompt": [5] * length, "max_tokens": 0, "echo": True, "logprobs": 1}
+        answer = client.post("/v1/completions", json=body)
+        assert answer.status_code == status
+    assert "at most 4 tokens" in answer.json()["error"]["message"]

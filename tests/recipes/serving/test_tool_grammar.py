@@ -93,6 +93,12 @@ def test_words_or_calls(name):
         assert not follows(grammar, "One moment.\n<tool_call> is a sign")
 
 
+def test_arguments_are_objects_whatever_the_schema_says():
+    functions = [{"name": "now", "parameters": {"type": "string"}}]
+    grammar = call_grammar({"call_begin": "<call>", "call_end": "</call>"}, functions, most=1)
+    assert '"type": "object"' in grammar and "string" not in grammar
+
+
 def test_calls_or_what_answers_must_be():
     style = TOOL_STYLES["hermes"]
     grammar = call_grammar(style.to_dict(), FUNCTIONS, words='%json {"type": "array", "items": {"type": "integer"}}')

@@ -17,6 +17,7 @@ TOOLS = [
     {"type": "function", "function": {"name": "weather", "description": "Of a city", "parameters": PARAMETERS}},
     {"type": "function", "function": {"name": "now"}},
 ]
+UNKNOWN = {"properties": {"a": {"type": "string", "format": "no"}}, "required": ["a"]}
 WORDS = "One moment."
 CITY = "\u4eac"
 
@@ -214,7 +215,7 @@ def test_calls_that_must_be(client):
     assert json.loads(found.content) == []
     found = answer(client, LEARNT["two"][:-1], response_format=form).choices[0].message
     assert found.content is None and len(found.tool_calls) == 2
-    wrong = [{"type": "function", "function": {"name": "a", "parameters": {"type": "string", "format": "no"}}}]
+    wrong = [{"type": "function", "function": {"name": "a", "parameters": UNKNOWN}}]
     openai = pytest.importorskip("openai")
     with pytest.raises(openai.UnprocessableEntityError, match="tools cannot be followed"):
         answer(client, talk, tools=wrong, tool_choice="required")

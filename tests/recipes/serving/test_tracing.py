@@ -84,6 +84,8 @@ def test_nothing_is_imported_unless_it_is_asked_for():
 def test_exporters_by_name():
     with pytest.raises(ConfigError, match="OTEL_TRACES_EXPORTER must be one of none, otlp, console, got 'zipkin'"):
         make_tracer({"OTEL_TRACES_EXPORTER": "zipkin"})
+    with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf, got 'grpc'"):
+        make_tracer({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"})
 
 
 @pytest.mark.skipif(not WITHOUT, reason="the extra trace is installed")
