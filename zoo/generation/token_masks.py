@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import re
+import threading
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
@@ -16,6 +18,9 @@ MOST_GRAMMARS = 16
 _MOST_STATES = 2**15
 # What llguidance says of a place where no token fits.
 _NO_TOKEN = "NoExtensionBias"
+# Stack of what reads a grammar: llguidance calls itself for each rule that refers to another one, and thousands of them
+# overflow one of the usual 8 MB, which ends the process. It is taken as it is needed.
+_STACK_BYTES = 2**29
 # All tokens that spell what may come next are allowed, and not only those that a tokenizer would choose.
 _ALL_SPELLINGS = '\n%llguidance {"no_forcing": true}\n'
 
@@ -109,17 +114,28 @@ class TokenMasks:
         """
         ends = np.zeros(self._count, "bool")
         ends[list(end_ids)] = True
-        mask = TextMask(self._compiled(grammar).deep_copy(), self._count, self._spelled, bits(ends))
+        compiled = self._compiled(grammar)
+        if isinstance(compiled, ValueError):
+            raise compiled
+        mask = TextMask(compiled.deep_copy(), self._count, self._spelled, bits(ends))
         if mask.must_end and not mask.may_end:
             raise ValueError("grammar must have a text that these tokens spell, got one without.")
         return mask
 
     def _compile(self, grammar: str) -> Any:
+        """What begins the texts of a grammar; or why there are none, which may take as long to find out."""
+        before = threading.stack_size(_STACK_BYTES)
+        try:
+            with concurrent.futures.ThreadPoolExecutor(1) as threads:
+                reading = threads.submit(self._matcher, grammar)
+        finally:
+            threading.stack_size(before)
+        matcher = reading.result()
+        return _unfollowable(matcher) if matcher.is_error() else matcher
+
+    def _matcher(self, grammar: str) -> Any:
         limits = library().LLParserLimits(max_lexer_states=_MOST_STATES, verbose_errors=False)
-        matcher = library().LLMatcher(self._tokenizer, grammar + _ALL_SPELLINGS, log_level=0, limits=limits)
-        if matcher.is_error():
-            raise _unfollowable(matcher)
-        return matcher
+        return library().LLMatcher(self._tokenizer, grammar + _ALL_SPELLINGS, log_level=0, limits=limits)
 
 
 class TextMask:

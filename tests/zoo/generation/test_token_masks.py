@@ -147,3 +147,21 @@ def test_models_with_more_or_fewer_tokens_than_the_tokenizer():
 
     assert spellings_of(Three, 5) == [b"a", b"b", b"c", b"", b""]
     assert spellings_of(Three, 2) == [b"a", b"b"]
+
+
+def test_rules_that_refer_to_each_other_by_the_thousand():
+    """With a usual stack, reading them is a segmentation fault."""
+    names = ["".join(chr(97 + number // 26**place % 26) for place in range(3)) for number in range(4001)]
+    rules = [f"start: {names[0]}", *(f"{a}: {b}" for a, b in zip(names, names[1:], strict=False)), f'{names[-1]}: "a"']
+    mask = TokenMasks([b"", b"a", b"b"]).begin("\n".join(rules))
+    assert mask.allowed.tolist() == [0b10]
+
+
+def test_what_cannot_be_followed_is_found_out_once(monkeypatch):
+    masks, asked = TokenMasks([b"", b"a"]), []
+    matcher = masks._matcher
+    monkeypatch.setattr(masks, "_matcher", lambda grammar: asked.append(grammar) or matcher(grammar))
+    for _ in range(2):
+        with pytest.raises(ValueError, match="grammar cannot be followed"):
+            masks.begin("start: /(?=a)b/")
+    assert len(asked) == 1
