@@ -52,8 +52,7 @@ class Talk:
         """Returns what reads the answer to a request; None where no tools may be called."""
         if not request.get("tools") or self._format.tools is None:
             return None
-        names = [tool["function"]["name"] for tool in request["tools"]]
-        return zoo.tokenizers.chat.ReplyReader(self._format.tools, names, request.get("most_calls"))
+        return self._format.reply_reader(request["tools"], request.get("most_calls"))
 
 
 def read_piece(reader: zoo.tokenizers.chat.ReplyReader, text: str, is_last: bool) -> tuple[str, list[dict[str, Any]]]:

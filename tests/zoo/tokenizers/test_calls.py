@@ -1,8 +1,10 @@
 """The calls that a model writes: whole replies, pieces at every place, and what only looks like a call."""
 
+import dataclasses
 import json
 import random
 import re
+import time
 
 import pytest
 
@@ -29,6 +31,8 @@ def bare(name, **arguments):
 
 
 WEATHER = tagged("get_weather", city=CITIES[1])
+WEATHER_CALL = ("get_weather", {"city": CITIES[1]})
+NO_VALUES = ["NaN", "[-Infinity]", "1e999", '"\\ud800"', f"{'[' * 10_000}{']' * 10_000}"]
 # the reply, its words, and names and arguments of its calls
 CASES = {
     "hermes": [
@@ -55,6 +59,18 @@ CASES = {
         (f"<think>\nHm\n</think>\n\n{WEATHER}", "<think>\nHm\n</think>", [("get_weather", {"city": CITIES[1]})]),
         (f"<think>\nI could {WEATHER}", f"<think>\nI could {WEATHER}", []),
         ("a <", "a <", []),
+        # an open text in a call takes no later call along; line breaks in texts stand as they are
+        (f'<tool_call>{{"x": "5}}}}</tool_call>\n{WEATHER}', '<tool_call>{"x": "5}}</tool_call>', [WEATHER_CALL]),
+        (
+            f'<tool_call>{{"x": "5</tool_call>\n{WEATHER} </tool_call>',
+            '<tool_call>{"x": "5</tool_call> </tool_call>',
+            [WEATHER_CALL],
+        ),
+        (f"<tool_call>\\</tool_call>{WEATHER}", "<tool_call>\\</tool_call>", [WEATHER_CALL]),
+        (tagged("search", words="a\nb").replace("\\n", "\n"), "", [("search", {"words": "a\nb"})]),
+        (tagged("search", words='"\\"</tool_call>\\'), "", [("search", {"words": '"\\"</tool_call>\\'})]),
+        # values that JSON or UTF-8 do not have
+        *((text, text, []) for text in (tagged("search").replace("{}", f'{{"a": {value}}}') for value in NO_VALUES)),
     ],
     "llama3": [
         ("Just words. ", "Just words. ", []),
@@ -77,6 +93,10 @@ CASES = {
             [("search", {}), ("get_weather", {})],
         ),
         ('[{"name": "search"}, 7]', '[{"name": "search"}, 7]', []),
+        *(
+            (text, text, [])
+            for text in (f'[{{"name": "search", "arguments": {{"a": {value}}}}}]' for value in NO_VALUES)
+        ),
     ],
 }
 
@@ -111,6 +131,28 @@ def test_words_come_at_once_and_calls_when_they_are_complete():
     assert reader.add("Words ") == ("Words ", []) and reader.add('{"name": "search"}') == ('{"name": "search"}', [])
 
 
+@pytest.mark.parametrize("piece", ["</tool_call>", '<tool_call>\\"</tool_call>', '<tool_call>""</tool_call>', "\\"])
+def test_hostile_replies_take_time_in_proportion(piece):
+    reader = ReplyReader(TOOL_STYLES["hermes"], NAMES)
+    reply = ['<tool_call>{"x": "', *[piece] * 4000]
+    began = time.process_time()
+    parts = [*map(reader.add, reply), reader.finish()]
+    # those of squares take a minute and more
+    assert time.process_time() - began < 5
+    assert "".join(words for words, _ in parts) == "".join(reply) and not any(calls for _, calls in parts)
+
+
+def test_thoughts_that_the_prompt_begins():
+    for style, call in (("hermes", tagged("search")), ("llama3", bare("search")), ("mistral", '[{"name": "search"}]')):
+        chat_format = CHAT_FORMATS["llama3"].with_tools(style)
+        thinking = dataclasses.replace(chat_format, reply=f"{chat_format.reply}<think>\n")
+        message = thinking.read_reply(f"I could {call}\n</think>\n\n{call}", TOOLS)
+        assert message["content"] == f"I could {call}\n</think>" and len(message["tool_calls"]) == 1
+        assert thinking.read_reply(f"I could {call}", TOOLS) == {"role": "assistant", "content": f"I could {call}"}
+        closed = dataclasses.replace(chat_format, reply=f"{chat_format.reply}<think>\n\n</think>\n\n")
+        assert closed.read_reply(call, TOOLS)["content"] is None
+
+
 def test_at_most_so_many_calls():
     reply = "\n".join(tagged("search", words=word) for word in "abc")
     _, calls = ReplyReader(TOOL_STYLES["hermes"], NAMES, most=1).read(reply)
@@ -127,5 +169,7 @@ def test_replies_as_messages():
     assert f"One moment.\n{WEATHER}<|im_end|>" in chat_format.render(talk, add_reply=False)
     assert chat_format.read_reply("Words", TOOLS) == {"role": "assistant", "content": "Words"}
     assert chat_format.read_reply(WEATHER, TOOLS)["content"] is None
-    with pytest.raises(ValueError, match="read_reply.. needs a style of tools"):
-        CHAT_FORMATS["chatml"].read_reply("Words", TOOLS)
+    assert chat_format.read_reply(WEATHER, None)["content"] is None
+    assert CHAT_FORMATS["chatml"].with_tools("llama3").read_reply(bare("search"), None)["content"] == bare("search")
+    with pytest.raises(ValueError, match="reading a reply needs a style of tools"):
+        CHAT_FORMATS["chatml"].read_reply("Words", None)

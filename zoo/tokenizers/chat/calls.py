@@ -12,10 +12,12 @@ from typing import Any
 
 from zoo.tokenizers.chat.tool_style import ToolStyle
 
-_THOUGHTS, _END_OF_THOUGHTS = "<think>", "</think>"
+THOUGHTS, END_OF_THOUGHTS = "<think>", "</think>"
 _CHARACTERS = string.ascii_letters + string.digits
 # Mistral's models know ids of this length alone
 _ID_LENGTH = 9
+# what ends a text of JSON, or begins an escape of two characters at least
+_WITHIN = re.compile(r'["\\]')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,7 @@ class ReplyReader:
         style: The style of the model.
         names: Names of the tools that the model may call.
         most: Most calls that are read; further ones are dropped. None for all.
+        thinks: Whether the prompt ends within thoughts, which the reply goes on with.
 
     Example:
 
@@ -60,12 +63,14 @@ class ReplyReader:
     (('One moment.', []), ('', [ToolCall(name='now', arguments='{}', number='...')]))
     """
 
-    def __init__(self, style: ToolStyle, names: Collection[str], most: int | None = None) -> None:
+    def __init__(self, style: ToolStyle, names: Collection[str], most: int | None = None, thinks: bool = False) -> None:
         self._style, self._names, self._most = style, set(names), most
         self._begin, self._end = style.call_begin.strip(), style.call_end.strip()
         self._rest, self._count = "", 0
+        # where the call ends with which the rest begins
+        self._call_end = _CallEnd(self._end)
         # whether thoughts may still begin, and whether they are going on
-        self._may_think, self._thinks = True, False
+        self._may_think, self._thinks = not thinks, thinks
         # whether all that stands behind the thoughts may be calls
         self._may_call = True
 
@@ -94,18 +99,17 @@ class ReplyReader:
             if not found:
                 break
             said = before.rstrip()
-            size = _whole_body(behind, self._end)
+            size = self._call_end.find(behind)
             if size is None:
                 self._rest = self._rest[len(said) :]
                 return words + said, calls
             call = _call(behind[:size], self._style.arguments)
-            ended = len(before) + len(found) + size + len(self._end)
             if call is None:
-                words += self._rest[:ended]
+                words += self._pass_broken()
             else:
                 words += said
                 calls += self._counted(call)
-            self._rest = self._rest[ended:]
+                self._pass(len(before) + len(found) + size + len(self._end))
         kept = _held_back(self._rest, self._begin)
         words += self._rest[: len(self._rest) - kept]
         self._rest = self._rest[len(self._rest) - kept :]
@@ -113,14 +117,9 @@ class ReplyReader:
 
     def finish(self) -> tuple[str, list[ToolCall]]:
         """Returns words and calls that were held back; the reply has ended."""
-        rest, self._rest = self._rest, ""
         if self._begin:
-            before, found, behind = rest.partition(self._begin)
-            # a stop string, or an end token in its place, may have cut the end off
-            call = _call(behind, self._style.arguments) if found else None
-            if call is None:
-                return ("" if self._count and not rest.strip() else rest), []
-            return before.rstrip(), self._counted(call)
+            return self._finish_around()
+        rest, self._rest = self._rest, ""
         if self._thinks:
             return rest, []
         calls = _bare_calls(rest, self._style)
@@ -128,18 +127,45 @@ class ReplyReader:
             return rest, []
         return "", [each for call in calls for each in self._counted(call)]
 
+    def _finish_around(self) -> tuple[str, list[ToolCall]]:
+        """The same in a style with texts around calls."""
+        words = ""
+        calls: list[ToolCall] = []
+        while True:
+            before, found, behind = self._rest.partition(self._begin)
+            # a stop string, or an end token in its place, may have cut the end off
+            call = _call(behind, self._style.arguments) if found else None
+            if call is not None:
+                return words + before.rstrip(), [*calls, *self._counted(call)]
+            if not found or self._end not in behind:
+                rest, self._rest = self._rest, ""
+                return words + ("" if self._count and not rest.strip() else rest), calls
+            words += self._pass_broken()
+            more_words, more_calls = self.add("")
+            words, calls = words + more_words, calls + more_calls
+
+    def _pass_broken(self) -> str:
+        """Passes what only looks like a call, to its first end: what begins behind that may be one."""
+        begin = self._rest.find(self._begin) + len(self._begin)
+        return self._pass(self._rest.find(self._end, begin) + len(self._end))
+
+    def _pass(self, size: int) -> str:
+        passed, self._rest = self._rest[:size], self._rest[size:]
+        self._call_end = _CallEnd(self._end)
+        return passed
+
     def _pass_thoughts(self) -> str:
         """The thoughts, and in a style without texts around calls the words, as far as they are certain."""
         words = ""
         if self._may_think:
             start = self._rest.lstrip()
-            if not start or (_THOUGHTS.startswith(start) and start != _THOUGHTS):
+            if not start or (THOUGHTS.startswith(start) and start != THOUGHTS):
                 return ""
-            self._may_think, self._thinks = False, start.startswith(_THOUGHTS)
+            self._may_think, self._thinks = False, start.startswith(THOUGHTS)
         if self._thinks:
-            before, found, behind = self._rest.partition(_END_OF_THOUGHTS)
+            before, found, behind = self._rest.partition(END_OF_THOUGHTS)
             if not found:
-                kept = _overlap(self._rest, _END_OF_THOUGHTS)
+                kept = _overlap(self._rest, END_OF_THOUGHTS)
                 words, self._rest = self._rest[: len(self._rest) - kept], self._rest[len(self._rest) - kept :]
                 return words
             words, self._rest, self._thinks = before + found, behind, False
@@ -167,32 +193,51 @@ def _overlap(text: str, sign: str) -> int:
     return next((size for size in range(min(len(sign) - 1, len(text)), 0, -1) if text.endswith(sign[:size])), 0)
 
 
-def _whole_body(text: str, end: str) -> int | None:
-    """Characters before the end of a call; None if it is not there yet. A text within the call may spell the end."""
-    place = text.find(end)
-    while place >= 0:
-        try:
-            json.loads(text[:place])
-        except json.JSONDecodeError as error:
-            if not error.msg.startswith("Unterminated string"):
-                return place
-        except RecursionError:
-            return place
-        else:
-            return place
-        place = text.find(end, place + 1)
-    return None
+class _CallEnd:
+    """Finds the end of a call, in JSON that grows. What spells the end within a text of the JSON is none.
+
+    Args:
+        end: The text behind a call.
+    """
+
+    def __init__(self, end: str) -> None:
+        self._end = end
+        # what changes where a place is, outside of the texts of the JSON
+        self._outside = re.compile(f'{re.escape(end)}|["\\\\]')
+        self._mark, self._place = self._outside, 0
+
+    def find(self, behind: str) -> int | None:
+        """Returns the place of the end; None if it is not there yet.
+
+        Args:
+            behind: All that stands behind the beginning of the call, of which the last time may have seen less.
+        """
+        while found := self._mark.search(behind, self._place):
+            if found[0] == self._end:
+                return found.start()
+            self._place = found.end()
+            if found[0] == '"':
+                self._mark = self._outside if self._mark is _WITHIN else _WITHIN
+            elif self._mark is _WITHIN:
+                self._place += 1
+            else:
+                # no JSON has a backslash outside of its texts: this is none, so its first end counts
+                self._mark, self._place = re.compile(re.escape(self._end)), 0
+        cut = 0 if self._mark is _WITHIN else len(self._end) - 1
+        self._place = max(self._place, len(behind) - cut)
+        return None
 
 
 def _call(text: str, arguments: str) -> ToolCall | None:
-    """The call that a text in JSON is, if it is one."""
+    """The call that a text in JSON is, if it is one. Models write line breaks within texts as they are, too."""
     try:
-        return _call_of(json.loads(text), arguments)
+        return _call_of(json.loads(text, strict=False), arguments)
     except (ValueError, RecursionError):
         return None
 
 
 def _call_of(value: Any, arguments: str) -> ToolCall | None:
+    """The same of a value; a ValueError or RecursionError if it cannot be written."""
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return None
     given = value.get(arguments, {})
@@ -201,19 +246,33 @@ def _call_of(value: Any, arguments: str) -> ToolCall | None:
     number = value.get("id")
     if not isinstance(number, str) or not re.fullmatch(f"[A-Za-z0-9]{{{_ID_LENGTH}}}", number):
         number = "".join(secrets.choice(_CHARACTERS) for _ in range(_ID_LENGTH))
-    return ToolCall(value["name"], json.dumps(given, ensure_ascii=False), number)
+    # Python reads numbers and characters that neither JSON nor UTF-8 have
+    text = json.dumps(given, ensure_ascii=False, allow_nan=False)
+    f"{value['name']}{text}".encode()
+    return ToolCall(value["name"], text, number)
 
 
 def _bare_calls(text: str, style: ToolStyle) -> list[ToolCall]:
     """The calls that a text is as a whole, none if something else is in it."""
-    text, decoder, values = text.strip(), json.JSONDecoder(), []
+    decoder, separator, calls, place = json.JSONDecoder(strict=False), style.calls_separator.strip(), [], 0
+    text = text.strip()
     try:
-        while text:
-            value, end = decoder.raw_decode(text)
-            values += value if style.calls_begin and isinstance(value, list) else [value]
-            text = text[end:].lstrip().removeprefix(style.calls_separator.strip()).lstrip()
+        while place < len(text):
+            value, place = decoder.raw_decode(text, place)
+            for each in value if style.calls_begin and isinstance(value, list) else [value]:
+                call = _call_of(each, style.arguments)
+                if call is None:
+                    return []
+                calls.append(call)
+            place = _behind_space(text, place)
+            if separator and text.startswith(separator, place):
+                place = _behind_space(text, place + len(separator))
     except (ValueError, RecursionError):
         return []
-    calls = [_call_of(value, style.arguments) for value in values]
-    found = [call for call in calls if call is not None]
-    return found if len(found) == len(values) else []
+    return calls
+
+
+def _behind_space(text: str, place: int) -> int:
+    while place < len(text) and text[place].isspace():
+        place += 1
+    return place

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from zoo.storage import to_dataclass
-from zoo.tokenizers.chat.calls import ReplyReader
+from zoo.tokenizers.chat.calls import THOUGHTS, ReplyReader
 from zoo.tokenizers.chat.checks import NO_TOOLS, check_conversation, check_tools
 from zoo.tokenizers.chat.pieces import render
 from zoo.tokenizers.chat.tool_messages import without_tools
@@ -244,14 +244,36 @@ class ChatFormat:
         """
         return render(self, [self.plain_messages(messages, add_reply=add_reply, tools=tools)], add_reply)[0]
 
-    def read_reply(self, text: str, tools: Sequence[Any]) -> dict[str, Any]:
+    def reply_reader(self, tools: Sequence[Any], most_calls: int | None = None) -> ReplyReader:
+        """Returns what reads a reply, piece by piece, too.
+
+        Args:
+            tools: The tools that it may call, in OpenAI's form.
+            most_calls: Most calls that are read; None for all.
+
+        Raises:
+            ValueError: If the format has no style of tools.
+
+        Example:
+
+        >>> reader = CHAT_FORMATS["chatml"].with_tools("hermes").reply_reader(tools)
+        >>> reader.add("One moment.\\n<tool_")
+        ('One moment.', [])
+        """
+        if self.tools is None:
+            raise ValueError(f"reading a reply needs a style of tools: {NO_TOOLS}.")
+        names = [tool["function"]["name"] for tool in tools]
+        thinks = self.reply.rstrip().endswith(THOUGHTS)
+        return ReplyReader(self.tools, names, most_calls, thinks)
+
+    def read_reply(self, text: str, tools: Sequence[Any] | None) -> dict[str, Any]:
         """Returns a reply as a message: its words, and the tools that it calls.
 
         The message may be added to the conversation, before the results of the calls.
 
         Args:
             text: What the model wrote.
-            tools: The tools that it may call, in OpenAI's form.
+            tools: The tools that it may call, in OpenAI's form; None for none.
 
         Returns:
             `{"role": "assistant", "content": ..., "tool_calls": [...]}`; no calls are left out, and words that are none
@@ -266,11 +288,8 @@ class ChatFormat:
         >>> chat_format.read_reply('<tool_call>{"name": "now", "arguments": {}}</tool_call>', tools)
         {'role': 'assistant', 'content': None, 'tool_calls': [{'id': 'k3v...', 'type': 'function', ...}]}
         """
-        if self.tools is None:
-            raise ValueError(f"read_reply() needs a style of tools: {NO_TOOLS}.")
         check_tools(self, tools)
-        reader = ReplyReader(self.tools, [tool["function"]["name"] for tool in tools])
-        words, calls = reader.read(text)
+        words, calls = self.reply_reader(tools or ()).read(text)
         if not calls:
             return {"role": "assistant", "content": words}
         return {"role": "assistant", "content": words or None, "tool_calls": [call.to_dict() for call in calls]}
