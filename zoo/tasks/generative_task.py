@@ -118,14 +118,16 @@ class GenerativeTask(Task):
     def example_requests(self, endpoints: Mapping[str, Endpoint], examples: Sequence[Any]) -> list[Request]:
         """Returns requests for a few new tokens: texts for `generate`, conversations for `chat_generate`."""
         texts = [example for example in examples if isinstance(example, (str, bytes))]
-        talks = [example for example in examples if not isinstance(example, (str, bytes))]
+        talks = {f"examples[{row}]": each for row, each in enumerate(examples) if not isinstance(each, (str, bytes))}
         if talks and "chat_generate" not in endpoints:
-            raise ValueError(f"examples must be texts for this model, which takes no conversations, got {talks[0]!r}.")
+            got = next(iter(talks.values()))
+            raise ValueError(f"examples must be texts for this model, which takes no conversations, got {got!r}.")
         few = {"max_new_tokens": EXAMPLE_TOKENS}
         # one alone, then the others together
         asked = [("generate", {"texts": part}) for part in (texts[:1], texts[1:]) if part]
         if talks:
-            roles, contents = (column.to_tensor("").numpy().tolist() for column in as_ragged(talks))
+            plain = [self.tokenizer.chat_format.plain_messages(talk, name) for name, talk in talks.items()]
+            roles, contents = (column.to_tensor("").numpy().tolist() for column in as_ragged(plain))
             asked.append(("chat_generate", {"roles": roles, "contents": contents}))
         return [Request(name, with_defaults(endpoints[name], {**values, **few})) for name, values in asked]
 

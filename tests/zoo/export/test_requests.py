@@ -110,6 +110,23 @@ def test_requests_give_what_python_generates(model, exported, texts, talks, chos
     assert ask(signatures["chat_generate"], columns(talks), **chosen) == answers
 
 
+def test_examples_with_calls_and_results(model):
+    chat_format = zoo.tokenizers.CHAT_FORMATS["llama2"].with_tools("hermes")
+    task = zoo.CausalLM(model.backbone, model.tokenizer.with_chat_format(chat_format))
+    call = {"id": "1", "function": {"name": "who", "arguments": {"name": "\u4eac"}}}
+    talk = [
+        say("user", "who"),
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "friend"},
+    ]
+    endpoints = task.endpoints(**SHORT)
+    [request] = task.example_requests(endpoints, [talk])
+    assert request.inputs["roles"] == [[b"user", b"assistant", b"user"]]
+    assert b'"arguments": {"name": "\xe4\xba\xac"}' in request.inputs["contents"][0][1]
+    with pytest.raises(ValueError, match=r"^examples\[1\]\[0\]\['role'\] must be one of"):
+        task.example_requests(endpoints, ["hello", [say("nobody", "a")]])
+
+
 def test_without_choices_and_in_rows(model, exported, texts, talks):
     folder, served = exported
     options = {**expected_options({}), "seed": 7}

@@ -1,5 +1,6 @@
 """Tools in conversations: as templates of models write them, in formats, tokens, files and errors."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,7 +8,7 @@ from chat_templates import SPECIAL, TEMPLATES, TOKENS
 from tool_templates import STYLES, TOOL_TEMPLATES
 
 from zoo.tokenizers import CHAT_FORMATS, TOOL_STYLES, ChatFormat, ToolStyle, Turn, chat_format_of, tokenize_chat
-from zoo.tokenizers.chat import as_ragged, chat_tokens, write_template
+from zoo.tokenizers.chat import as_ragged, chat_tokens, tool_detection, write_template
 from zoo.tokenizers.chat.rendering import render_template
 
 ALL_TOKENS = (*TOKENS, *TOOL_STYLES["mistral"].special_tokens, "[INST]", "[/INST]")
@@ -99,6 +100,80 @@ def test_templates_with_other_tools_are_read_without():
         chat_format.render([USER], tools=TOOLS)
     # a tokenizer without the control tokens
     assert chat_format_of(TOOL_TEMPLATES["mistral"], SPECIAL, ("<s>", "</s>")).tools is None
+
+
+def test_tools_that_cannot_be_read_leave_the_conversations(monkeypatch):
+    def fail(*arguments):
+        raise ValueError("it takes too much time or memory")
+
+    monkeypatch.setattr(tool_detection, "render_template", fail)
+    chat_format = chat_format_of(TOOL_TEMPLATES["hermes"], SPECIAL, ALL_TOKENS)
+    assert chat_format.tools is None and chat_format.turns == CHAT_FORMATS["chatml"].turns
+
+
+def test_styles_that_formats_cannot_have():
+    gemma = CHAT_FORMATS["gemma3"]
+    with pytest.raises(ValueError, match="system_place must be 'turn' with the environment of tools, got 'first_user'"):
+        gemma.with_tools("llama3")
+    last = dataclasses.replace(gemma, system_place="last_user")
+    with pytest.raises(ValueError, match="system_place must not be 'last_user' with tools that have no turn 'tool'"):
+        last.with_tools("hermes")
+    assert last.with_tools("mistral").tools.has_ids
+
+
+@pytest.mark.parametrize("roles", [[], ["user.tools"], ["tool"], ["assistant.calls"], ["tool", "assistant.calls"]])
+def test_styles_with_turns_of_their_own_where_roles_alternate(roles):
+    style = ToolStyle("{tools}", turns={role: Turn("[own] ", "[/own]") for role in roles})
+    alternating = dataclasses.replace(CHAT_FORMATS["chatml"], alternates=True)
+    if roles in (["tool"], ["assistant.calls"]):
+        with pytest.raises(
+            ValueError, match="turns of tools must have both or neither of 'tool' and 'assistant.calls'"
+        ):
+            alternating.with_tools(style)
+        return
+    chat_format = alternating.with_tools(style)
+    written = render_template(write_template(chat_format), SPECIAL, [(talk, True) for talk in TALKS.values()], TOOLS)
+    assert [chat_format.render(talk, tools=TOOLS) for talk in TALKS.values()] == written
+
+
+@pytest.mark.parametrize("arguments", [{"a": "x</think>y", "</think>": 1}, '{"a": "x</think>y", "</think>": 1}'])
+def test_calls_that_spell_the_end_of_thoughts_stay(formats, arguments):
+    turn = Turn("<|im_start|>assistant\n", "<|im_end|>\n", thoughts_end="</think>", thoughts_strips="left_newlines")
+    turns = {**CHAT_FORMATS["chatml"].turns, "assistant": turn}
+    chat_format = dataclasses.replace(formats["hermes"], turns=turns)
+    asked = {**WEATHER, "function": {"name": "get_weather", "arguments": arguments}}
+    talk = [USER, calling(asked, content="<think>Hm</think>Wait"), result("1"), {"role": "assistant", "content": "1"}]
+    text = chat_format.render([*talk, LATER], tools=TOOLS)
+    assert "assistant\nWait\n<tool_call>" in text and "Hm" not in text
+    body = text.split("<tool_call>\n")[-1].split("\n</tool_call>")[0]
+    assert json.loads(body) == {"name": "get_weather", "arguments": {"a": "x</think>y", "</think>": 1}}
+    assert render_template(write_template(chat_format), SPECIAL, [([*talk, LATER], True)], TOOLS) == [text]
+
+
+def test_values_that_are_nested_deep(formats):
+    deep = f"{'[' * 100_000}{']' * 100_000}"
+    nested = []
+    for _ in range(3000):
+        nested = [nested]
+    for name in ("hermes", "llama3"):
+        for arguments in (f'{{"a": {deep}}}', {"a": nested}):
+            asked = {**WEATHER, "function": {"name": "search", "arguments": arguments}}
+            try:
+                formats[name].check([USER, calling(asked)], add_reply=False)
+                # what passes can be written
+                assert formats[name].render([USER, calling(asked)], add_reply=False)
+            except ValueError as error:
+                assert "arguments'] must be an object of JSON" in str(error)
+        try:
+            formats[name].check([USER], tools=[tool("f", "", a=nested)])
+            assert formats[name].render([USER], tools=[tool("f", "", a=nested)])
+        except ValueError as error:
+            assert "tools[0] must hold values of JSON" in str(error)
+    with pytest.raises(ValueError, match=r"messages\[1\].*'arguments'\] must be an object of JSON"):
+        asked = {**WEATHER, "function": {"name": "search", "arguments": f'{{"a": {deep}}}'}}
+        formats["hermes"].check([USER, calling(asked)], add_reply=False)
+    with pytest.raises(ValueError, match=r"tools\[0\] must hold values of JSON"):
+        formats["llama3"].check([USER], tools=[tool("f", "", a=nested)])
 
 
 def test_styles_are_data(formats):

@@ -13,7 +13,7 @@ from zoo.tokenizers.chat.calls import THOUGHTS, ReplyReader
 from zoo.tokenizers.chat.checks import NO_TOOLS, check_conversation, check_tools
 from zoo.tokenizers.chat.pieces import render
 from zoo.tokenizers.chat.tool_messages import without_tools
-from zoo.tokenizers.chat.tool_style import SYSTEM_WITH_TOOLS, ToolStyle, get_tool_style
+from zoo.tokenizers.chat.tool_style import CALLED, SYSTEM_WITH_TOOLS, ToolStyle, get_tool_style
 from zoo.tokenizers.chat.turn import DATE, Message, Turn, common_prefix, turn_values, units
 
 
@@ -91,6 +91,16 @@ class ChatFormat:
             raise ValueError(f"special_tokens must hold those of tools, {missing} missing: use with_tools().")
         if "tool" in self.turns:
             raise ValueError("turns must not have the role 'tool' with a style of tools.")
+        if self.alternates and ("tool" in style.turns) != (CALLED in style.turns):
+            raise ValueError(
+                f"turns of tools must have both or neither of 'tool' and {CALLED!r} where user and assistant take "
+                f"turns, got {sorted(style.turns)}."
+            )
+        if style.environment and self.system_place != "turn":
+            raise ValueError(f"system_place must be 'turn' with the environment of tools, got {self.system_place!r}.")
+        if "tool" not in style.turns and self.system_place == "last_user":
+            # results are words of the user, and would take up the system message
+            raise ValueError("system_place must not be 'last_user' with tools that have no turn 'tool'.")
 
     def with_tools(self, style: Any) -> ChatFormat:
         """Returns the same format with a style of tools.

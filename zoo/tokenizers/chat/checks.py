@@ -115,8 +115,10 @@ def check_tools(chat_format: Any, tools: Any) -> None:
                 f"{tool!r:.200}."
             )
         try:
-            json.dumps(tool, ensure_ascii=False).encode()
-        except (TypeError, ValueError) as error:
+            json.dumps(tool, ensure_ascii=False, allow_nan=False).encode()
+            if chat_format.tools is not None:
+                chat_format.tools.announce([tool])
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"tools[{place}] must hold values of JSON: {error}.") from error
     if tools and chat_format.tools is None:
         raise ValueError(f"tools must be None: {NO_TOOLS}.")
@@ -145,5 +147,12 @@ def _check_tool_fields(chat_format: Any, message: Any, name: str) -> None:
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{name}['tool_calls'][{place}]['function']['arguments'] must be an object of JSON, or its text, got "
-                f"{function.get('arguments')!r:.200}."
+                f"{_shown(function.get('arguments'))}."
             ) from error
+
+
+def _shown(value: Any) -> str:
+    try:
+        return f"{value!r:.200}"
+    except RecursionError:
+        return "one that is nested too deep"

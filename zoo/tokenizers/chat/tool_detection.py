@@ -57,7 +57,11 @@ def with_tools_of(chat_format: Any, template: str, variables: Mapping[str, Any],
     if "tools" not in template:
         return chat_format
     probes = [(talk, True) for talk in (*_NEEDED, *_OTHERS)]
-    written = render_template(template, dict(variables), probes, _TOOLS)
+    try:
+        written = render_template(template, dict(variables), probes, _TOOLS)
+    except ValueError:
+        # it takes too much time, or names tools as this Jinja does not: its conversations are read even so
+        return chat_format
     marked = f"{DATE_BEGINS}{chat_format.date}{DATE_ENDS}"
     texts = [text and text.replace(marked, DATE) for text in written]
     if None in texts[: len(_NEEDED)]:
@@ -65,13 +69,16 @@ def with_tools_of(chat_format: Any, template: str, variables: Mapping[str, Any],
     talks = [talk for (talk, _), text in zip(probes, texts, strict=True) if text is not None]
     expected = [text for text in texts if text is not None]
     for style in TOOL_STYLES.values():
-        needs_system = style.place == "system" or style.environment
-        if (needs_system and "system" not in chat_format.turns) or not set(style.special_tokens) <= set(tokens):
+        if not set(style.special_tokens) <= set(tokens):
             continue
-        found = dataclasses.replace(chat_format.with_tools(style), date=None)
         has_system = "system" in chat_format.turns
         pairs = [pair for pair in zip(talks, expected, strict=True) if has_system or pair[0][0]["role"] != "system"]
-        plain = [found.plain_messages(talk, tools=_TOOLS) for talk, _ in pairs]
+        try:
+            found = dataclasses.replace(chat_format.with_tools(style), date=None)
+            plain = [found.plain_messages(talk, tools=_TOOLS) for talk, _ in pairs]
+        except ValueError:
+            # the format cannot have the style, or cannot write a conversation that the template writes
+            continue
         if render(found, plain) == [text for _, text in pairs]:
             return chat_format.with_tools(style)
     return chat_format

@@ -36,23 +36,33 @@ def without_tools(chat_format: Any, messages: Sequence[Any], tools: Sequence[Any
             else:
                 written.append({"role": "user", "content": text})
         elif message.get("tool_calls"):
-            written.append(_of_calls(style, content, message["tool_calls"]))
+            written.append(_of_calls(chat_format, content, message["tool_calls"]))
         else:
             written.append({"role": role, "content": content})
         was_result = is_result
     return _with_announcement(chat_format, written, tools) if tools else written
 
 
-def _of_calls(style: Any, content: str, calls: Sequence[Any]) -> dict[str, str]:
-    parts = [
-        style.call(call["function"]["name"], arguments_text(call["function"]["arguments"]), call.get("id") or "")
-        for call in calls
-    ]
+def _of_calls(chat_format: Any, content: str, calls: Sequence[Any]) -> dict[str, str]:
+    style = chat_format.tools
+    end = style.turns.get(CALLED, chat_format.turns["assistant"]).thoughts_end
+    parts = []
+    for call in calls:
+        arguments = arguments_text(call["function"]["arguments"])
+        if end:
+            # the turn would drop the call up to there
+            arguments = arguments.replace(end, in_json(end))
+        parts.append(style.call(call["function"]["name"], arguments, call.get("id") or ""))
     text = style.calls(parts)
     if CALLED in style.turns:
         # such formats have no place for words beside calls
         return {"role": CALLED, "content": text}
     return {"role": "assistant", "content": f"{content}\n{text}" if content else text}
+
+
+def in_json(sign: str) -> str:
+    """Returns how a text within JSON spells a sign such as `"</think>"` without being it."""
+    return sign.replace("<", "\\u003c")
 
 
 def arguments_text(arguments: Any) -> str:
@@ -62,11 +72,15 @@ def arguments_text(arguments: Any) -> str:
         arguments: An object of JSON, or its text.
 
     Raises:
-        ValueError, TypeError: If it is neither.
+        ValueError, TypeError: If it is neither, or nested too deep.
     """
-    text = json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, Mapping) else arguments
-    if not isinstance(json.loads(text), dict):
-        raise ValueError("no object")
+    try:
+        text = json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, Mapping) else arguments
+        is_object = isinstance(json.loads(text), dict)
+    except RecursionError:
+        raise ValueError("arguments of a call must be nested less deep.") from None
+    if not is_object:
+        raise ValueError("arguments of a call must be an object of JSON.")
     return text
 
 

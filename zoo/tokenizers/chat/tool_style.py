@@ -100,8 +100,19 @@ class ToolStyle:
         return {name: value for name, value in values.items() if value not in ({}, [])}
 
     def announce(self, tools: list[Any] | tuple[Any, ...]) -> str:
-        """Returns the text that names tools."""
-        listed = self.tools_separator.join(json.dumps(tool, ensure_ascii=False, indent=self.indent) for tool in tools)
+        """Returns the text that names tools.
+
+        Args:
+            tools: The tools, in OpenAI's form.
+
+        Raises:
+            ValueError: If they are nested too deep.
+        """
+        try:
+            written = [json.dumps(tool, ensure_ascii=False, indent=self.indent) for tool in tools]
+        except RecursionError:
+            raise ValueError("tools must be nested less deep.") from None
+        listed = self.tools_separator.join(written)
         return self.announcement.replace("{tools}", listed)
 
     def call(self, name: str, arguments: str, number: str = "") -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from zoo.tokenizers.chat.tool_messages import in_json
 from zoo.tokenizers.chat.tool_style import ANNOUNCED, CALLED, SYSTEM_WITH_TOOLS
 from zoo.tokenizers.chat.turn import Turn
 
@@ -53,10 +54,12 @@ def word_lines(chat_format: Any, text: Text) -> list[str]:
     """
     style = chat_format.tools
     number = f" ~ ', \"id\": ' ~ (call['id'] | tojson) ~ {text('}')}" if style.has_ids else f" ~ {text('}')}"
+    end = style.turns.get(CALLED, chat_format.turns["assistant"]).thoughts_end
+    kept = f" | replace({text(end)}, {text(in_json(end))})" if end else ""
     call = (
         f"{text(style.call_begin)} ~ '{{\"name\": ' ~ (call['function']['name'] | tojson) ~ "
-        f"{text(f', {chr(34)}{style.arguments}{chr(34)}: ')} ~ (call['function']['arguments'] if "
-        "call['function']['arguments'] is string else call['function']['arguments'] | tojson)"
+        f"{text(f', {chr(34)}{style.arguments}{chr(34)}: ')} ~ ((call['function']['arguments'] if "
+        f"call['function']['arguments'] is string else call['function']['arguments'] | tojson){kept})"
         f"{number} ~ {text(style.call_end)}"
     )
     before = "''" if CALLED in style.turns else f"(words ~ {text(chr(10))} if words else '')"
@@ -105,9 +108,9 @@ def turn_lines(chat_format: Any, text: Text, write: Callable[[Turn], str]) -> li
 
 def counts_as_turn(chat_format: Any) -> str:
     """Returns the condition of Jinja that a message is one of those of user and assistant, which take turns."""
-    own = () if chat_format.tools is None else chat_format.tools.turns
-    if not own:
+    if chat_format.tools is None or "tool" not in chat_format.tools.turns:
         return "message['role'] != 'tool' or loop.first or turns[loop.index0 - 1]['role'] != 'tool'"
+    # calls have a turn of their own, too
     return "message['role'] != 'tool' and not message['tool_calls']"
 
 
