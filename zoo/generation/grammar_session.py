@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from zoo.generation.checks import as_seed
+from zoo.generation.checksums import checksums
 from zoo.generation.compiled_functions import CompiledFunctions, next_power_of_two
 from zoo.generation.engine import FIRST_ROOM, shares_lengths
 from zoo.generation.request import GenerationOptions
@@ -74,6 +75,10 @@ class GrammarEngine:
             raise _refusal("sampler", "be Greedy() or Sample(...) without typical_p", options.sampler, "greedy")
         return GrammarSession(self, prompts, options, mask, np.asarray(limits), as_seed(seed), streams)
 
+    def checksums(self) -> np.ndarray:
+        """Returns checksums of a few entries of each weight, see `zoo.generation.checksums`."""
+        return ops.convert_to_numpy(checksums(self._backbone.active_variables, quick=True))
+
     def empty(self, rows: int, capacity: int) -> list[Any]:
         """Returns the state of rows without a token."""
         return self._decoder.empty(rows, capacity)
@@ -125,6 +130,7 @@ class GrammarSession:
         streams: Sequence[int],
     ) -> None:
         self.prompts, self._engine, self._options = prompts, engine, options
+        self._checksums: np.ndarray | None = None
         count = len(prompts)
         self._limits = np.minimum(limits, options.max_new_tokens)
         self._masks = [mask() for _ in prompts]
@@ -169,14 +175,20 @@ class GrammarSession:
 
         Returns:
             The session.
+
+        Raises:
+            RuntimeError: If the weights have changed since `watch_weights` was called.
         """
+        if self._checksums is not None and not np.array_equal(self._checksums, self._engine.checksums()):
+            raise RuntimeError("The weights of the model must not change while it generates: begin again.")
         while not self.is_done and count != 0:
             self._step()
             count = None if count is None else count - 1
         return self
 
     def watch_weights(self) -> None:
-        """Does nothing: each step is told the weights."""
+        """Lets `advance` raise an error if weights change from now on, for sessions that others interrupt."""
+        self._checksums = self._engine.checksums()
 
     def stop(self, rows: Any) -> None:
         """Ends rows as they are.

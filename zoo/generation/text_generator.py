@@ -87,7 +87,8 @@ class TextGenerator(TokenGenerator):
                 `Beam(num_results=...)`.
             return_scores: Whether to return scores too: the length-normalised log-probabilities of `Beam`, else
                 log-probabilities of the generated tokens under the model. The end of a text counts: its end token, or
-                the tokens up to the one with which a stop is complete. Nothing behind it counts.
+                the tokens up to the one with which a stop is complete. Nothing behind it counts. A text with which no
+                token of its `grammar` can go on has no end token, and none counts.
             seed: Seed of a random sampler, from 0 to 2**32 - 1. The same seed gives the same texts.
             batch_size: Texts per batch.
             draft: A smaller model with the same tokenizer that proposes tokens (speculative decoding). The distribution

@@ -134,6 +134,19 @@ def test_pieces_are_those_of_the_text(model):
     assert ["".join(parts) for parts in zip(*pieces, strict=True)] == model.generate(PROMPTS, **options)
 
 
+def test_weights_that_change_between_two_pieces_are_an_error(model):
+    pieces = model.stream("hello", grammar=Regex("[a-z]{60}"), max_new_tokens=60)
+    next(pieces), next(pieces)
+    weights = model.backbone.trainable_variables[0]
+    before = weights.numpy()
+    try:
+        weights.assign(2 * before)
+        with pytest.raises(RuntimeError, match="weights of the model must not change"):
+            next(pieces)
+    finally:
+        weights.assign(before)
+
+
 def test_the_empty_text(model):
     assert write(model, "hello", Choice([""])) == ""
 
