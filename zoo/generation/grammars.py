@@ -93,7 +93,7 @@ class JSONSchema(Grammar):
             raise TypeError(f"schema must be a dictionary, got {shorten(schema)}.")
         try:
             written = json.dumps({"x-guidance": JSON_OPTIONS, **schema}, allow_nan=False)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"schema must hold JSON values: {error}.") from error
         self.lark = f"start: %json {written}"
         self._check("schema")

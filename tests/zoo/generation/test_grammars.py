@@ -1,6 +1,7 @@
 """Generated texts that follow grammars, looked at by the standard library and by `jsonschema`."""
 
 import dataclasses
+import functools
 import json
 import re
 
@@ -161,6 +162,7 @@ def test_the_empty_text(model):
         (lambda: JSONSchema({"not": {"type": "string"}}), "schema", "Unimplemented keys"),
         (lambda: JSONSchema({"type": "string", "minLength": 5, "maxLength": 2}), "schema", "Unsatisfiable"),
         (lambda: JSONSchema({"const": float("nan")}), "schema", "JSON"),
+        (lambda: JSONSchema(functools.reduce(lambda inner, _: {"items": inner}, range(10**5), {})), "schema", "JSON"),
         (lambda: Choice([]), "texts", "at least one"),
         (lambda: Grammar("start: nowhere"), "text", "nowhere"),
         (lambda: Grammar("root ::= ("), "text", "Expected"),
