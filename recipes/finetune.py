@@ -169,7 +169,9 @@ def steps(config: FinetuneConfig, run: RunFolder) -> Outcome:
     asked = [talk.messages[:-1] for talk in test[:3]]
 
     def trial(served: Any) -> Iterable[tuple[str, str, str]]:
-        answers = served.chat(*(column.to_tensor("") for column in zoo.tokenizers.chat.as_ragged(asked)))
+        # of calls and results an endpoint takes the words
+        plain = [task.chat_format.plain_messages(messages) for messages in asked]
+        answers = served.chat(*(column.to_tensor("") for column in zoo.tokenizers.chat.as_ragged(plain)))
         questions = [messages[-1]["content"] for messages in asked]
         return zip(questions, decoded(answers), task.generate(asked, **export), strict=True)
 
