@@ -30,6 +30,8 @@ MODULES = {
     "keras_nlp": "keras_nlp",
     "tensorflow_text": "tensorflow_text",
     "ai_edge_litert": "ai_edge_litert",
+    "opentelemetry_sdk": "opentelemetry",
+    "opentelemetry_exporter_otlp_proto_http": "opentelemetry",
 }
 # what comes with a package of the core or of an extra and is used beside it
 COMPANIONS = {"keras_hub": "keras_nlp", "grpc": "tensorflow_serving", "psutil": "locust", "portpicker": "jax"}
