@@ -36,7 +36,11 @@ class BatchingConfig:
     """How requests are put together."""
 
     rows: int = setting(16, "Number of texts that a language model generates at the same time.", least=1)
-    steps: int = setting(8, "Number of tokens that each running text gets before other texts may join.", least=1)
+    steps: int = setting(
+        8,
+        "Number of tokens that each running text gets before other texts may join; 1 where one or two texts stream.",
+        least=1,
+    )
     prefill: int = setting(128, "Largest number of prompt tokens that are processed between two such steps.", least=1)
     batch: int = setting(32, "Largest number of rows of a batch of other requests.", least=1)
     state_bytes: int = setting(2**30, "Largest number of bytes of the caches of running texts.", least=0)

@@ -98,6 +98,29 @@ def test_adjustments_are_those_of_processors(chat_model, exported, prompts):
     assert sum(text != other for text, other in zip(expected, plain, strict=True)) > 4
 
 
+@pytest.mark.parametrize(("count", "streams_text", "steps"), [(1, True, {1}), (2, True, {1}), (1, False, {8})])
+def test_few_texts_that_stream_are_written_token_by_token(exported, monkeypatch, count, streams_text, steps):
+    seen, tensors = [], exported.tensors
+
+    def noted(endpoint, inputs):
+        seen.extend([int(inputs["steps"])] if endpoint == "advance" else [])
+        return tensors(endpoint, inputs)
+
+    monkeypatch.setattr(exported, "tensors", noted)
+    with ContinuousBatch(exported, BatchOptions(rows=4, steps=8)) as batch:
+        prompt = batch.tokens(["hello"])[0]
+        listeners = [Listener() for _ in range(count)]
+        for listener in listeners:
+            batch.write(WritingRequest(prompt, 17, ignore_eos=True, streams_text=streams_text), listener)
+        assert len({listener.text for listener in listeners}) == 1
+        assert set(seen) == steps
+        # many texts take turns of several tokens
+        listeners = [Listener() for _ in range(4)]
+        for listener in listeners:
+            batch.write(WritingRequest(prompt, 60, ignore_eos=True, streams_text=streams_text), listener)
+        assert len({listener.text for listener in listeners}) == 1 and 8 in seen
+
+
 @pytest.mark.parametrize("is_chat", [False, True])
 @pytest.mark.parametrize("streams_text", [False, True])
 def test_ends_that_are_ignored_are_not_the_end_of_the_words(chat_model, exported, is_chat, streams_text):
