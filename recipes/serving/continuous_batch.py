@@ -22,8 +22,8 @@ from recipes.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, STOP, W
 
 # Tokens at the end of a prompt that tell how the first generated ones are spelled, control tokens among them.
 CONTEXT = 32
-# Most texts of a batch in which those that stream are told token by token. It costs about 10 % of the processor's time
-# with one text, and 20 % with four of 650 tokens (SmolLM2), as states are copied and texts are looked at in each turn.
+# Most texts of a batch in which those that stream are told token by token. More would pay for it: in each turn states
+# are copied, and whole texts are looked at.
 ROWS_OF_SINGLE_TOKENS = 2
 
 
@@ -429,6 +429,9 @@ class ContinuousBatch:
             writing.take(ids[row, :count].tolist(), scores[row, :count], best[row][:count])
             self.tokens_written += int(count)
             reasons.append(STOP if ended[row] else self._reason(writing))
+        for writing, reason in zip(self._rows, reasons, strict=True):
+            if reason == FAILED:
+                writing.end(FAILED, error=GrammarError.__name__)
         self._look(reasons)
         leaving = [writing for writing, reason in zip(self._rows, reasons, strict=True) if reason is not None]
         if leaving:
@@ -459,10 +462,7 @@ class ContinuousBatch:
         return min(request.max_new_tokens, self.max_length - len(request.prompt))
 
     def _look(self, reasons: list[str | None]) -> None:
-        """Tells what is new of each text; a stop string is a reason to end, too."""
-        for writing, reason in zip(self._rows, reasons, strict=True):
-            if reason == FAILED:
-                writing.end(FAILED, error=GrammarError.__name__)
+        """Tells what is new of each text that has not failed; a stop string is a reason to end, too."""
         for is_chat, endpoint in ((False, "continuation"), (True, "chat_continuation")):
             rows = [
                 row

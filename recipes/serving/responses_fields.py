@@ -7,7 +7,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import pydantic
 from pydantic import BeforeValidator, Field
 
-from recipes.serving.grammar_fields import JSONSchemaFormat
 from recipes.serving.limits import LimitsConfig
 from recipes.serving.openai_fields import MOST_ALTERNATIVES, ChatBody, NewTokens
 from recipes.serving.request_fields import Fields
@@ -83,24 +82,27 @@ class ResultItem(Fields):
         return [{"role": "tool", "tool_call_id": self.call_id, "content": self.output}]
 
 
-class TextFormat(JSONSchemaFormat):
-    """What the text is: anything, an object, or what a schema says."""
+class TextFormat(Fields):
+    """What the text is: anything, an object, or what a schema says, of which the other fields are."""
 
+    notes = ("description",)
     type: Literal["text", "json_object", "json_schema"] = "text"
-    # of a schema alone
-    name: str | None = None  # type: ignore[assignment]
+    name: str | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    strict: bool = False
+
+    @pydantic.model_validator(mode="after")
+    def _has_schema(self) -> Self:
+        for field, value in (("name", self.name), ("schema", self.schema_)):
+            if (self.type == "json_schema") is (value is None):
+                raise ValueError(f"{field} must be given with the type json_schema, and with no other")
+        return self
 
     def response_format(self) -> dict[str, Any]:
         """Returns the field of a chat that says the same."""
         if self.type != "json_schema":
             return {"type": self.type}
         return {"type": self.type, "json_schema": {"name": self.name, "schema": self.schema_, "strict": self.strict}}
-
-    @pydantic.model_validator(mode="after")
-    def _has_name(self) -> Self:
-        if (self.type == "json_schema") is (self.name is None):
-            raise ValueError("name must be given with the type json_schema, and with no other")
-        return self
 
 
 class TextOptions(Fields):

@@ -60,7 +60,7 @@ class ToolStyle:
     has_ids: bool = False
     result: str = "{content}"
     environment: str = ""
-    turns: Mapping[str, Turn] = dataclasses.field(default_factory=dict)
+    turns: dict[str, Turn] = dataclasses.field(default_factory=dict)
     special_tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -87,9 +87,7 @@ class ToolStyle:
         Raises:
             ValueError: If a key is missing, unknown, or has a value of another type.
         """
-        parsed = to_dataclass(_Plain, dict(values), name)
-        turns = {role: to_dataclass(Turn, turn, f"{name}.turns.{role}") for role, turn in parsed.turns.items()}
-        return cls(**{**vars(parsed), "turns": turns, "special_tokens": tuple(parsed.special_tokens)})
+        return to_dataclass(cls, dict(values), name)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the choices that differ from their defaults, as values for JSON."""
@@ -144,27 +142,6 @@ class ToolStyle:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Plain:
-    """The fields of a `ToolStyle` as JSON has them; turns are read by themselves."""
-
-    announcement: str
-    place: Literal["system", "first_user", "last_user"] = "system"
-    indent: int | None = None
-    tools_separator: str = "\n"
-    arguments: str = "arguments"
-    call_begin: str = ""
-    call_end: str = ""
-    calls_begin: str = ""
-    calls_separator: str = "\n"
-    calls_end: str = ""
-    has_ids: bool = False
-    result: str = "{content}"
-    environment: str = ""
-    turns: dict[str, Any] = dataclasses.field(default_factory=dict)
-    special_tokens: list[str] = dataclasses.field(default_factory=list)
 
 
 TOOL_STYLES: dict[str, ToolStyle] = {
