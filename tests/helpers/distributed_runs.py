@@ -44,14 +44,17 @@ def fit(folder, name, options, **variables):
     return dict(np.load(out)), printed
 
 
-def together(folder, name, options, count=2, **variables):
-    """The same of several processes that train together; the first one writes."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def together(folder, name, options, count=2, **variables):
+    """The same of several processes that train together; the first one writes."""
     variables |= {
         "KERAS_BACKEND": "jax",
-        "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}",
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{free_port()}",
         "KERAS_DISTRIBUTION_NUM_PROCESSES": str(count),
     }
     out = folder / f"{name}.npz"

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -227,6 +228,28 @@ def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path, one_on_j
     output = run([*one, *words(tmp_path, "two", *ON_JAX, *slow)], KERAS_BACKEND="jax", STOPPED="1")
     assert "resuming in epoch 2" in output
     assert_same(tmp_path / "two", one_on_jax)
+
+
+@needs_jax
+@pytest.mark.slow
+def test_killed_in_a_save_on_a_mesh_of_two_processes(tmp_path, one_on_jax):
+    """Nothing of the state that was half written is taken, and the numbers are those of a run without a kill."""
+    command = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
+    kills = ["--training.callbacks", '[{"class": "stop_training.KillInSave", "save": 3}]']
+    command += words(tmp_path, "two", *ON_JAX, "--training.distribution", "{data: 2, model: 2}", *kills)
+    devices = {"JAX_NUM_CPU_DEVICES": "2"}
+    killed = subprocess.run(command, capture_output=True, text=True, env=environment(**devices), cwd=ROOT)
+    assert killed.returncode == 128 + signal.SIGKILL, killed.stderr[-3000:]
+    assert ", on devices along the axes data 2, model 2, of 2 processes\n" in killed.stdout
+    assert "process 0 of 2 ended with signal 9 (SIGKILL), and the others were stopped" in killed.stderr
+    assert re.search("error: process 1 of 2 lost (process 0|the others)", killed.stderr)
+    left = os.listdir(tmp_path / "two/checkpoints/state")
+    assert sum(name.endswith(".incomplete") for name in left) == 1
+    assert "epoch-00000-batch-00000002" in left and "epoch-00000-batch-00000004" not in left
+    output = run(command, **devices, STOPPED="1")
+    assert "resuming in epoch 1" in output
+    assert_same(tmp_path / "two", one_on_jax)
+    assert not any(name.endswith(".incomplete") for name in os.listdir(tmp_path / "two/checkpoints/state"))
 
 
 @needs_jax

@@ -1,9 +1,13 @@
 """How several processes that train one model find each other."""
 
+import ctypes
 import os
 import re
+import signal
+import socket
 import sys
 import traceback
+from typing import Any
 
 import keras
 
@@ -13,6 +17,11 @@ from zoo.storage.processes import num_processes
 _NUMBER, _SLURM = "KERAS_DISTRIBUTION_NUM_PROCESSES", "SLURM_NTASKS"
 # how the messages of XLA begin that tell of another process
 _STATUS = re.compile(r"(UNKNOWN|UNAVAILABLE|ABORTED|CANCELLED|INTERNAL|DEADLINE_EXCEEDED): ")
+# exit status of a process that has lost another, and seconds that process 0 has for taking a connection
+_LOST, _ANSWERS_WITHIN = 2, 5
+_Handler = ctypes.CFUNCTYPE(None, ctypes.c_int)
+# what C calls must not be collected
+_handlers: list[Any] = []
 
 
 def initialize() -> None:
@@ -55,6 +64,35 @@ def initialize() -> None:
     if not jax.config.jax_cpu_collectives_implementation:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
     keras.distribution.initialize()
+    if count and int(number):
+        _say_when_first_is_lost(address.partition(",")[0], int(number), count)
+
+
+def _say_when_first_is_lost(address: str, number: int, count: int) -> None:
+    """Makes the end of process 0 a message and a status, after the stack that JAX prints.
+
+    JAX aborts a process whose connection to process 0 breaks, in a thread of its own. Its callback for that cannot be
+    written in Python (jaxlib 0.10.2), and a handler of Python's would be called by the main thread, after the abort.
+    """
+    host, _, port = address.rpartition(":")
+
+    def handle(_: int) -> None:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWERS_WITHIN).close()
+        except OSError:
+            message = (
+                f"error: process {number} of {count} lost process 0, which has ended or does not answer at {address}; "
+                "started again, all with the same command, the processes resume from the last saved state\n"
+            )
+            os.write(2, message.encode())
+            os._exit(_LOST)
+        # an abort of this process's own goes on when this returns
+
+    _handlers.append(_Handler(handle))
+    # the C library's function: it has the handler called in the thread that aborts
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.argtypes, set_handler.restype = [ctypes.c_int, _Handler], ctypes.c_void_p
+    set_handler(signal.SIGABRT, _handlers[-1])
 
 
 def is_lost_process(error: Exception) -> bool:
@@ -85,7 +123,7 @@ def end_process(status: int, error: BaseException | None = None) -> None:
 
     Example:
 
-    >>> end(2)  # of several processes
+    >>> end_process(2)  # of several processes
     """
     jax = sys.modules.get("jax")
     if jax is None or not jax.distributed.is_initialized():

@@ -1,7 +1,12 @@
-"""Two processes train as one does."""
+"""Two processes train as one does, and say when they have lost another."""
+
+import os
+import signal
+import subprocess
+import sys
 
 import pytest
-from distributed_runs import assert_same, fit, needs_jax, together
+from distributed_runs import ROOT, assert_same, fit, free_port, needs_jax, together
 
 from zoo.distribution import is_lost_process
 
@@ -45,6 +50,52 @@ def test_errors_of_others_and_of_this_process(monkeypatch):
     # what two processes have seen, one of which was killed when states were looked for
     peer = "[external/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:48287"
     assert is_lost_process(ValueError(f"UNKNOWN: Gloo AllGather failed: {peer}"))
+
+
+CONNECTED = """
+import os, sys
+from zoo.distribution import initialize
+initialize()
+print("connected", flush=True)
+if sys.stdin.readline() == "abort\\n":
+    os.abort()
+"""
+
+
+def test_the_first_process_is_killed(tmp_path):
+    """JAX aborts the others from C++, also those that compute nothing; what aborts by itself is left alone."""
+    port, processes = free_port(), []
+    for number in range(3):
+        variables = {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT), "KERAS_DISTRIBUTION_NUM_PROCESSES": "3"}
+        variables |= {"KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}"}
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-c", CONNECTED],
+                env={**os.environ, **variables, "KERAS_DISTRIBUTION_PROCESS_ID": str(number)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    try:
+        for process in processes:
+            # Gloo speaks before
+            assert "connected\n" in iter(process.stdout.readline, ""), process.stderr.read()
+        first, second, third = processes
+        _, errors = third.communicate("abort\n", timeout=60)
+        assert third.returncode == -signal.SIGABRT and "lost" not in errors
+        assert second.poll() is None
+        first.kill()
+        errors = second.stderr.read()
+        assert second.wait(60) == 2
+        message = errors.splitlines()[-1]
+        assert message.startswith("error: process 1 of 3 lost process 0, which")
+        assert f" at 127.0.0.1:{port}; " in message and "resume from the last saved state" in message
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.slow
