@@ -13,10 +13,11 @@ COLOURS = {"layers": "#dbe9f6", "zoo": "#e5f2df", "recipes": "#fdebd0"}
 ROOMS = (
     (("tasks", "backbone + preprocessor + head (+ generation); they name their endpoints", 1.0),),
     (
-        ("keras_hub", "presets of KerasHub", 0.25),
-        ("gguf", "files of llama.cpp", 0.25),
-        ("openvino_genai", "folders for its pipelines", 0.25),
-        ("planning", "what a training takes", 0.25),
+        ("serving", "a server of exports", 0.2),
+        ("keras_hub", "presets of KerasHub", 0.2),
+        ("gguf", "files of llama.cpp", 0.18),
+        ("openvino_genai", "folders for pipelines", 0.22),
+        ("planning", "what a training takes", 0.2),
     ),
     (
         ("presets", "named architectures", 0.2),

@@ -11,13 +11,15 @@ LAZY = (
     "pooch",
     "recipes.common.batching",
     "recipes.common.training.progress",
-    "recipes.serving.app",
-    "recipes.serving.http_server",
-    "recipes.serving.tensorflow_grpc",
+    "zoo.serving.application",
+    "zoo.serving.http_server",
+    "zoo.serving.tensorflow_grpc",
     "requests",
     "sacrebleu",
     "sacremoses",
     "tensorflow",
     "zoo",
 )
-sys.meta_path.insert(0, LazyImports(*LAZY))
+# parts of `zoo` that do without the rest of it, such as what a server's process needs
+APART = ("zoo.extras", "zoo.serving", "zoo.version")
+sys.meta_path.insert(0, LazyImports(*LAZY, apart=APART))

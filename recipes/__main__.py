@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.command.extras import MissingExtraError
-from recipes.command.lists import ConfigFile, configs, presets, recipes, version
+from recipes.command.lists import ConfigFile, configs, presets, recipes
 from recipes.command.printing import lasting_output
+from zoo.extras import MissingExtraError
+from zoo.version import __version__
 
 # words before those of a recipe: `zoo run NAME`
 _WORDS_OF_RUN = 3
@@ -57,7 +58,7 @@ def make_parser() -> argparse.ArgumentParser:
         prog="zoo", description="Sequence models for Keras: presets, recipes and their configs.", allow_abbrev=False
     )
     parser.set_defaults(action=lambda given: parser.print_help())
-    parser.add_argument("--version", action="version", version=f"zoo {version()}")
+    parser.add_argument("--version", action="version", version=f"zoo {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     def command(within: Any, name: str, summary: str, action: Callable[[argparse.Namespace], None]) -> Any:

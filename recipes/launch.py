@@ -19,11 +19,11 @@ import sys
 import time
 from collections.abc import Sequence
 
-from recipes.command.extras import MissingExtraError, require_extra
 from recipes.command.lists import recipes
 from recipes.command.printing import lasting_output
 from recipes.common.config import PROGRAM
 from recipes.common.processes import THREAD_VARIABLES, terminated_as_interrupted, threads_each
+from zoo.extras import MissingExtraError, require_extra
 
 # seconds between two looks at the processes, and that they have for ending by themselves when one of them has failed
 _BETWEEN, _GRACE = 0.2, 30

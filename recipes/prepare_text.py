@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import zoo
-from recipes.command.extras import import_extra
 from recipes.command.printing import print_result
 from recipes.common.config import run_recipe, setting
 from recipes.common.corpus import duplicates, stages
@@ -39,6 +38,7 @@ from recipes.common.corpus.sources import Part, find_parts, require_read, share_
 from recipes.common.data.records import USUAL_SPLIT
 from recipes.common.errors import BadLines, ConfigError, DataError, errors_of
 from recipes.common.processes import threads_each
+from zoo.extras import import_extra
 
 _REPORT_FILE = "report.md"
 _MODULES = ("array_record.python.array_record_module", "datasketch")

@@ -15,40 +15,19 @@ import os
 import re
 from pathlib import Path
 
-import recipes.serving.app
-import recipes.serving.http_server
-from recipes.command.extras import require_extra
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, RecipeError, errors_of
 from recipes.common.saved_models import TASKS
-from recipes.serving.limits import LOCAL_HOSTS, LimitsConfig
-from recipes.serving.logs import set_up_logs
-from recipes.serving.model_folders import find_versions
 from recipes.serving.saved_source import default_cache, exported, require_source
-from recipes.serving.tracing import make_tracer
+from zoo.extras import require_extra
+from zoo.serving import application, http_server
+from zoo.serving.logs import set_up_logs
+from zoo.serving.model_folders import find_versions
+from zoo.serving.options import LOCAL_HOSTS, Batching, Limits
+from zoo.serving.tracing import make_tracer
 
 # The environment variable that holds the key which requests must bring.
 KEY_VARIABLE = "ZOO_API_KEY"
-
-
-@dataclasses.dataclass(frozen=True)
-class BatchingConfig:
-    """How requests are put together."""
-
-    rows: int = setting(16, "Number of texts that a language model generates at the same time.", least=1)
-    steps: int = setting(
-        8,
-        "Number of tokens that each running text gets before other texts may join; 1 where one or two texts stream.",
-        least=1,
-    )
-    prefill: int = setting(128, "Largest number of prompt tokens that are processed between two such steps.", least=1)
-    batch: int = setting(32, "Largest number of rows of a batch of other requests.", least=1)
-    state_bytes: int = setting(2**30, "Largest number of bytes of the caches of running texts.", least=0)
-    prefix_bytes: int = setting(
-        2**28,
-        "Largest number of bytes of cached prompts, which are reused for prompts with the same beginning.",
-        least=0,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,8 +57,8 @@ class ServeConfig:
     )
     interval: float = setting(2.0, "Seconds between two checks for new versions.", above=0)
     drain: float = setting(30.0, "Seconds that running requests have to finish after SIGTERM.", above=0)
-    batching: BatchingConfig = setting(BatchingConfig())
-    limits: LimitsConfig = setting(LimitsConfig())
+    batching: Batching = setting(Batching())
+    limits: Limits = setting(Limits())
 
 
 def main(config: ServeConfig) -> None:
@@ -108,11 +87,13 @@ def main(config: ServeConfig) -> None:
     if is_export and config.task is not None:
         raise ConfigError(f"task must be null for models that have been exported, got {config.task!r}")
     require_extra("serve", "Serving")
-    tracer = make_tracer(os.environ)
-    http_server = recipes.serving.http_server
-    listener = http_server.listen(config.host, config.port)
-    if config.grpc_port is not None:
-        http_server.listen(config.host, config.grpc_port).close()
+    try:
+        tracer = make_tracer(os.environ)
+        listener = http_server.listen(config.host, config.port)
+        if config.grpc_port is not None:
+            http_server.listen(config.host, config.grpc_port).close()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     set_up_logs()
     http_server.allow_many_connections()
     failures: list[RecipeError] = []
@@ -129,10 +110,10 @@ def main(config: ServeConfig) -> None:
             raise
 
     cache = Path(config.cache or default_cache()).expanduser()
-    app = recipes.serving.app.make_app(
+    app = application.app(
         folder if is_export else export,
-        config.limits,
-        dataclasses.asdict(config.batching),
+        limits=config.limits,
+        batching=config.batching,
         api_key=api_key,
         interval=config.interval,
         drain=config.drain,

@@ -247,16 +247,16 @@ MUTANTS = [
         "recipes/common/data/test_questions.py",
     ),
     Mutant(
-        "recipes/serving/dynamic_batch.py",
+        "zoo/serving/dynamic_batch.py",
         "start += call.rows",
         "start += 1",
-        "recipes/serving/test_dynamic_batch.py",
+        "zoo/serving/test_dynamic_batch.py",
     ),
     Mutant(
-        "recipes/serving/dynamic_batch.py",
+        "zoo/serving/dynamic_batch.py",
         "call.deadline is not None and call.deadline < now",
         "call.deadline is not None and call.deadline > now",
-        "recipes/serving/test_dynamic_batch.py",
+        "zoo/serving/test_dynamic_batch.py",
     ),
     Mutant(
         "recipes/common/run_folder.py",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes import LAZY
+from recipes import APART, LAZY
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("layers", "zoo", "recipes")
@@ -85,6 +85,8 @@ def test_tensorflow_is_imported_late():
     for package in ("layers", "zoo"):
         for name, path in modules(package).items():
             tops = {imported.split(".")[0] for imported in imports(path, everywhere=False)}
+            if name.startswith("zoo.serving."):  # what runs in processes of its own
+                continue
             late = tops & {"tensorflow", "tensorflow_text", "jax", "torch", "keras_hub", "keras_nlp", "matplotlib"}
             assert not late, f"{name} imports {late} when it is imported"
 
@@ -100,7 +102,9 @@ def test_recipes_wait_with_what_is_heavy():
             continue
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ImportFrom):
-                assert not f"{node.module}.".startswith(tuple(f"{each}." for each in LAZY)), f"{name}: {node.module}"
+                is_light = f"{node.module}.".startswith(tuple(f"{each}." for each in APART)) and node.module not in LAZY
+                waits = not f"{node.module}.".startswith(tuple(f"{each}." for each in LAZY))
+                assert waits or is_light, f"{name}: {node.module}"
 
 
 def test_no_circles():
@@ -134,7 +138,7 @@ def test_no_circle_hides_in_a_function():
     # what is made on demand: training of tokenizers, the table of presets
     lazy = {"zoo.tokenizers.byte_level_bpe", "zoo.tokenizers.wordpiece", "zoo.presets.registry"}
     # what an extra must be there for
-    lazy |= {"recipes.__main__", "recipes.benchmark.__main__", "recipes.benchmark.peak_memory"}
+    lazy |= {"zoo.serving", "recipes.__main__", "recipes.benchmark.__main__", "recipes.benchmark.peak_memory"}
     for package in PACKAGES:
         for name, path in modules(package).items():
             inside = set(imports(path)) - set(imports(path, everywhere=False))
@@ -155,6 +159,7 @@ def run(code, folder, **environment):
 
 HELP_OF_ALL = """
 import contextlib, importlib, io, sys
+from recipes import APART
 from recipes.command.lists import recipes
 from recipes.benchmark.__main__ import BENCHMARKS
 from recipes.common.config import ConfigError, parse
@@ -166,7 +171,8 @@ def config_class_of(module):
     return next(kind for kind in kinds if kind.__module__ == module.__name__ and kind.__name__.endswith("Config"))
 
 def loaded():
-    return {name for name in sys.modules if name.startswith(("keras.", "layers.", "tensorflow.", "zoo.", "torch"))}
+    heavy = {name for name in sys.modules if name.startswith(("keras.", "layers.", "tensorflow.", "zoo.", "torch"))}
+    return {name for name in heavy if not f"{name}.".startswith(tuple(f"{each}." for each in APART))}
 
 configs = {name: config_class_of(find_recipe(name)) for name in recipes() if name not in ("benchmark", "launch")}
 # "accelerator" reads its words itself, because it runs without what reads those of others
@@ -217,7 +223,19 @@ assert sys.modules["zoo.preprocessing"] is zoo.preprocessing and zoo.preprocessi
 """
 
 
-@pytest.mark.parametrize("code", [TENSORFLOW_FIRST, PART_FIRST], ids=["tensorflow", "part"])
+# parts that a server's process needs, with which the rest goes on waiting
+APART_FIRST = """
+import recipes, sys
+from zoo.serving import application
+from zoo.version import __version__
+import zoo.serving.options
+
+assert application.app and "keras.src" not in sys.modules and "zoo.tasks" not in sys.modules
+assert zoo.__version__ == __version__ and zoo.serving.app is application.app and "zoo.tasks" in sys.modules
+"""
+
+
+@pytest.mark.parametrize("code", [TENSORFLOW_FIRST, PART_FIRST, APART_FIRST], ids=["tensorflow", "part", "apart"])
 def test_modules_that_wait_load_in_any_order(tmp_path, code):
     result = run(code, tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]

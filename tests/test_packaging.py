@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import zoo
-from recipes.command.extras import EXTRAS
 from recipes.command.lists import configs, presets
 from recipes.command.lists import recipes as all_recipes
+from zoo.extras import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 SETUP = configparser.ConfigParser()
@@ -81,12 +81,13 @@ def test_core_is_what_zoo_imports():
     core, imported = modules_of(), third_party("zoo", everywhere=False)
     # a script that runs beside an export, without this package, and one that runs in a process of its own
     runs_alone = {"onnxruntime", "onnxruntime_extensions"}
-    assert set(imported) - runs_alone <= core, {name: imported[name] for name in set(imported) - core}
+    serves = {name for name, path in imported.items() if "serving" in path.parts} & modules_of("serve")
+    assert set(imported) - runs_alone - serves <= core, {name: imported[name] for name in set(imported) - core}
 
 
 def test_everything_imported_is_required_somewhere():
     core, all_extras = modules_of(), {extra: modules_of(extra) for extra in SETUP["options.extras_require"]}
-    of_zoo = ("gguf", "litert", "onnx", "openvino", "openvino_genai", "structured")
+    of_zoo = ("gguf", "litert", "onnx", "openvino", "openvino_genai", "serve", "structured", "trace")
     formats = set().union(*(all_extras[extra] for extra in of_zoo))
     plots_and_calibration = {"matplotlib", "scipy"}
     imported = third_party("zoo")
@@ -105,7 +106,7 @@ def test_versions():
 
     assert "keras>=3.15,<4" in SETUP["options"]["install_requires"].split()
     assert int(keras.__version__.split(".")[0]) == 3
-    assert SETUP["metadata"]["version"] == "attr: zoo.__version__"
+    assert SETUP["metadata"]["version"] == "attr: zoo.version.__version__"
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {zoo.__version__}\n" in citation
     workflow = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
@@ -135,6 +136,7 @@ try:
 except SystemExit as end:
     assert not end.code, end.code
 loaded = [name for name in sys.modules if name.startswith(("tensorflow.", "keras.", "zoo.", "jax."))]
+loaded = [name for name in loaded if name not in ("zoo.extras", "zoo.version")]
 assert not loaded, loaded
 """
 
@@ -278,7 +280,7 @@ def test_without_the_extra_of_recipes(tmp_path):
     assert "translate" in output_of("recipes", folder=tmp_path, code=command)
     assert "multi30k_tiny" in output_of("configs", folder=tmp_path, code=command)
     result = run(folder=tmp_path, code=blocked + "import recipes.tag")
-    assert result.stderr.strip().splitlines()[-1] == f"recipes.command.extras.MissingExtraError: {said}"
+    assert result.stderr.strip().splitlines()[-1] == f"zoo.extras.MissingExtraError: {said}"
     command = (
         blocked
         + "sys.argv = sys.argv[1:]\nimport runpy\nrunpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"

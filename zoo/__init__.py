@@ -60,8 +60,7 @@ from zoo.tasks import (
     TextEmbedder,
     TokenClassifier,
 )
-
-__version__ = "0.1.0"
+from zoo.version import __version__ as __version__
 
 release_graphs()
 

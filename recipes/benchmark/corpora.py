@@ -27,12 +27,12 @@ import zoo
 from recipes import prepare_text
 from recipes.benchmark.peak_memory import peak_memory
 from recipes.benchmark.step_data import write_results
-from recipes.command.extras import import_extra
 from recipes.common import batching
 from recipes.common.config import setting
 from recipes.common.corpus.shards import Corpus, write_shard
 from recipes.common.errors import DataError
 from recipes.common.output_file import check_output_file
+from zoo.extras import import_extra
 
 PARTS = ("formats", "batches", "preparing", "memory")
 _READ_AT_ONCE, _STEP_SECONDS = 32, 0.005

@@ -22,10 +22,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recipes.benchmark.step_data import write_results
-from recipes.command.extras import require_extra
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, RecipeError
 from recipes.common.output_file import check_output_file
+from zoo.extras import require_extra
 
 PARTS = ("equality", "scaling")
 SHAPES = ("decoder", "encoder", "encoder_decoder")

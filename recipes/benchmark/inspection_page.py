@@ -15,10 +15,10 @@ from tqdm import tqdm
 
 import zoo
 from recipes.benchmark.step_data import write_results
-from recipes.command.extras import import_extra
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
 from recipes.common.output_file import check_output_file
+from zoo.extras import import_extra
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _VIEWS = ("Lines", "All heads", "Matrix")

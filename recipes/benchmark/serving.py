@@ -30,10 +30,10 @@ from typing import Any
 from recipes.benchmark.serving_jobs import JOBS, job_of, make_plan
 from recipes.benchmark.serving_models import make_models
 from recipes.benchmark.step_data import write_results
-from recipes.command.extras import require_extra
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError, RecipeError
 from recipes.common.output_file import check_output_file
+from zoo.extras import require_extra
 
 _HERE = Path(__file__).parent
 # What the servers of the comparisons are called in results.

@@ -9,8 +9,8 @@ from typing import Any
 
 from recipes.benchmark.serving_models import make_texts
 from recipes.common.errors import ConfigError
-from recipes.serving.exported_model import DESCRIPTION_FILE, ExportedModel
-from recipes.serving.model_folders import find_versions
+from zoo.serving.exported_model import DESCRIPTION_FILE, ExportedModel
+from zoo.serving.model_folders import find_versions
 
 JOBS = ("classify", "embed", "translate", "complete")
 # Numbers of answers may differ by so much: sums of a batch are not added in the order of those of a text alone.

@@ -19,9 +19,10 @@ import numpy as np
 import zoo
 from recipes.common.config import setting
 from recipes.common.errors import ConfigError
-from recipes.serving.continuous_batch import BatchOptions, ContinuousBatch
-from recipes.serving.exported_model import ExportedModel
-from recipes.serving.writing import WritingRequest, Written
+from zoo.serving.continuous_batch import ContinuousBatch
+from zoo.serving.exported_model import ExportedModel
+from zoo.serving.options import Batching
+from zoo.serving.writing import WritingRequest, Written
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,8 +88,8 @@ def _measure(model: ExportedModel, config: Config, number: int) -> dict[str, Any
                 raise RuntimeError(f"A text could not be written: {written.error}.")
 
     # a batch of its own, in which no state of an earlier measurement is left, and rows are not bound by their memory
-    options = BatchOptions(rows=config.rows, prefix_bytes=2**30, state_bytes=2**60)
-    with ContinuousBatch(model, options) as batch:
+    batching = Batching(rows=config.rows, prefix_bytes=2**30, state_bytes=2**60)
+    with ContinuousBatch(model, batching) as batch:
 
         def begin(length: int, tell: Any) -> Any:
             prompt = generator.integers(0, count, config.prompt).tolist()

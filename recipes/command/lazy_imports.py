@@ -20,6 +20,7 @@ class LazyImports(MetaPathFinder):
 
     Args:
         *names: The modules, dotted.
+        apart: Parts of packages among them, with what is in them, that are imported without running their package.
 
     Example:
 
@@ -32,16 +33,24 @@ class LazyImports(MetaPathFinder):
         https://docs.python.org/3/library/importlib.html#implementing-lazy-imports
     """
 
-    def __init__(self, *names: str) -> None:
-        self._names = frozenset(names)
+    def __init__(self, *names: str, apart: Sequence[str] = ()) -> None:
+        self._names, self._apart = frozenset(names), tuple(f"{name}." for name in apart)
+        _OPEN.update(name.rpartition(".")[0] for name in apart)
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Returns where one of the modules is, as the other finders say it, with a loader that waits."""
+        package = fullname.rpartition(".")[0]
+        if package in _OPEN and not f"{fullname}.".startswith(self._apart):
+            vars(sys.modules[package])  # runs it
         if target is None and fullname in sys.modules:
-            # asked for its path, a package that waited has just run, and imported this module
-            return ModuleSpec(fullname, _Loaded(sys.modules[fullname]))
+            # a package that waited has just run, and imported this module
+            module = sys.modules[fullname]
+            spec = ModuleSpec(fullname, _Loaded(module))
+            # Python takes that of the module itself, if it was not there before this was asked
+            module.__spec__ = spec
+            return spec
         if fullname not in self._names:
             return None
         others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
@@ -87,6 +96,8 @@ class _LazyModule(ModuleType):
         if name in ("__spec__", "__class__"):
             return ModuleType.__getattribute__(self, name)
         spec = ModuleType.__getattribute__(self, "__spec__")
+        if name == "__path__" and spec.name in _OPEN:
+            return ModuleType.__getattribute__(self, name)
         # other threads wait until all of it is there; this one comes here again from within its code
         with _LOCK:
             if spec.name not in _RUNNING and ModuleType.__getattribute__(self, "__class__") is _LazyModule:
@@ -105,3 +116,5 @@ around_imports: Callable[[], AbstractContextManager[None]] = contextlib.nullcont
 _LOCK = threading.RLock()
 # names of modules whose code is being run
 _RUNNING: set[str] = set()
+# names of packages with parts that are imported without running them
+_OPEN: set[str] = set()

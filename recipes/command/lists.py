@@ -38,18 +38,6 @@ class ListedPreset(NamedTuple):
     summary: str
 
 
-def version() -> str:
-    """Returns the version of the library, read without running it.
-
-    Example:
-
-    >>> version().count(".")
-    2
-    """
-    text = Path(importlib.util.find_spec("zoo").origin).read_text(encoding="utf-8")
-    return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)[1]
-
-
 def presets() -> dict[str, ListedPreset]:
     """Returns the presets that come with the library, by name: the smallest of each kind first.
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from recipes.command.extras import MissingExtraError, require_extra
+from zoo.extras import MissingExtraError, require_extra
 
 try:
     require_extra("recipes", "A recipe")

@@ -22,13 +22,13 @@ from typing import Any, Literal, TypeVar
 import jsonargparse
 
 import zoo
-from recipes.command.extras import MissingExtraError, require_extra
 from recipes.command.lists import config_path, configs, presets
 from recipes.command.native_log import leave_out_native_log
 from recipes.command.printing import lasting_output, quiet_output
 from recipes.common.completion import complete
 from recipes.common.config_sources import dump_yaml, read_word, read_yaml, split_words
 from recipes.common.errors import ConfigError, RecipeError, nearest, shown, type_in_words
+from zoo.extras import MissingExtraError, require_extra
 
 Config = TypeVar("Config")
 # how a recipe is called, in its help and in its messages

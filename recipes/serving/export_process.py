@@ -17,8 +17,8 @@ from recipes.command.native_log import leave_out_native_log
 from recipes.common.errors import ConfigError, RecipeError, errors_of
 from recipes.common.output_file import check_place
 from recipes.common.saved_models import TASKS, load_task
-from recipes.serving.logs import set_up_logs
 from recipes.serving.saved_source import export_place, is_written
+from zoo.serving.logs import set_up_logs
 
 _log = logging.getLogger(__name__)
 

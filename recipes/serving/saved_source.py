@@ -18,7 +18,7 @@ import pooch
 
 from recipes.command.lists import presets
 from recipes.common.errors import ConfigError, RecipeError, shown
-from recipes.serving.model_folders import SAVED_MODEL_FILE
+from zoo.serving.model_folders import SAVED_MODEL_FILE
 
 # Where else than in files and folders models are, and the configurations of which a folder of a model has one.
 _ELSEWHERE = ("hf://", "package://")

@@ -57,7 +57,7 @@ def test_four_commands(folder, capsys):
     try:
         answer = subprocess.run(ask, shell=True, check=True, capture_output=True, text=True, timeout=200).stdout
         assert answer.startswith('{"predictions":["') and answer.endswith('"]}'), answer
-        for program in PROGRAMS[:2]:  # the others ask a chat: tests/recipes/serving/test_tools.py
+        for program in PROGRAMS[:2]:  # the others ask a chat: tests/zoo/serving/test_tools.py
             exec(compile(with_ports(program), "docs/guides/serving.md", "exec"), {"__name__": "documentation"})
         printed = capsys.readouterr().out.strip().splitlines()
         assert printed[0] == f"[{printed[1].encode()!r}]" and f'["{printed[1]}"]' in answer
@@ -71,7 +71,7 @@ def test_four_commands(folder, capsys):
 
 
 def test_the_page_names_what_there_is():
-    from recipes.serving.limits import LimitsConfig
+    from zoo.serving.options import Limits
 
     named = re.findall(r"^\| `limits\.(\w+)`", PAGE, re.MULTILINE)
-    assert set(named) == set(LimitsConfig.__dataclass_fields__) and len(COMMANDS) == 3 and len(PROGRAMS) == 5
+    assert set(named) == set(Limits.__dataclass_fields__) and len(COMMANDS) == 3 and len(PROGRAMS) == 5

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from recipes.command.extras import import_extra
 from recipes.common.corpus.sources import Part
 from recipes.common.data.json_files import objects_of_lines
 from recipes.common.data.lines import EMPTY_LINE, UNDECODABLE, Line, read_line, read_lines
 from recipes.common.data.records import open_data_set
 from recipes.common.data.text_files import MISSING_KEY
 from recipes.common.errors import BadLines, DataError, shown
+from zoo.extras import import_extra
 
 NOT_TEXT = "not text"
 # a paragraph, or a line, that never ends would fill the memory

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from recipes.command.extras import import_extra
 from recipes.common.words import folded_words
+from zoo.extras import import_extra
 
 WORDS_OF_A_SHINGLE = 5
 NUMBERS_OF_A_SIGNATURE = 128

@@ -15,9 +15,9 @@ from typing import Any
 
 import tqdm
 
-from recipes.command.extras import import_extra
 from recipes.common.errors import DataError, RecipeError
 from recipes.common.processes import THREAD_VARIABLES, terminated_as_interrupted
+from zoo.extras import import_extra
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 

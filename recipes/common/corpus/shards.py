@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 import zoo
-from recipes.command.extras import import_extra
 from recipes.common.data.text_files import read_objects
 from recipes.common.errors import BadLines, ConfigError, DataError
+from zoo.extras import import_extra
 
 INDEX_FILE, TOKENIZER_FOLDER, HELD_OUT_FILE = "corpus.json", "tokenizer", "validation.jsonl"
 FORMAT = 1

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from recipes.command.extras import import_extra
 from recipes.common.data.records import HUB, PARQUET, open_data_set
 from recipes.common.data.text_files import suffix_of
 from recipes.common.errors import ConfigError, DataError, errors_of, shown
+from zoo.extras import import_extra
 
 JSON_LINES = (".jsonl", ".ndjson")
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from recipes.command.extras import import_extra
 from recipes.common.errors import DataError, errors_of
+from zoo.extras import import_extra
 
 HUB = "hf://datasets/"
 PARQUET = ".parquet"

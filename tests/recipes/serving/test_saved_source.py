@@ -18,9 +18,9 @@ import httpx  # noqa: E402
 from recipes import serve  # noqa: E402
 from recipes.common.errors import ConfigError, RecipeError  # noqa: E402
 from recipes.serving import saved_source  # noqa: E402
-from recipes.serving.exported_model import ExportedModel  # noqa: E402
-from recipes.serving.model_folders import find_versions  # noqa: E402
 from recipes.serving.saved_source import export_place, exported, require_source  # noqa: E402
+from zoo.serving.exported_model import ExportedModel  # noqa: E402
+from zoo.serving.model_folders import find_versions  # noqa: E402
 
 
 @pytest.fixture(scope="module")

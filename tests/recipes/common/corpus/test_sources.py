@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from recipes.command.extras import import_extra
 from recipes.common.corpus import documents as documents_module
 from recipes.common.corpus import sources
 from recipes.common.corpus.documents import BadRecords, read_documents
 from recipes.common.corpus.sources import Part, find_parts, share_out, state_of
 from recipes.common.errors import BadLines, ConfigError, DataError
+from zoo.extras import import_extra
 
 ROOT = Path(__file__).parents[4]
 TEXT = "\ufeffOne line\nand its second.\n\n\n  Two\r\n\r\nThree ü — ß\n   \nFour\nends without a line feed"
