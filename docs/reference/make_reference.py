@@ -81,6 +81,11 @@ PAGES = {
             "Export": "zoo.export",
         },
     ),
+    "serving": (
+        "Serving",
+        "A server of exports as an ASGI application ([guide](../guides/serving.md)).",
+        {"Serving": "zoo.serving"},
+    ),
     "inspect": (
         "Inspect",
         "What a model does with a text, as arrays and as a page, and pictures ([guide](../guides/inspect.md)). "

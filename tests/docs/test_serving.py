@@ -74,4 +74,12 @@ def test_the_page_names_what_there_is():
     from zoo.serving.options import Limits
 
     named = re.findall(r"^\| `limits\.(\w+)`", PAGE, re.MULTILINE)
-    assert set(named) == set(Limits.__dataclass_fields__) and len(COMMANDS) == 3 and len(PROGRAMS) == 5
+    assert set(named) == set(Limits.__dataclass_fields__) and len(COMMANDS) == 3 and len(PROGRAMS) == 6
+
+
+def test_program_that_mounts_the_server():
+    names = {}
+    (program,) = [each for each in PROGRAMS if "zoo.serving.app" in each]
+    exec(compile(program, "docs/guides/serving.md", "exec"), names)
+    (mount,) = names["app"].routes
+    assert mount.path == "/models" and "/v1/completions" in {route.path for route in mount.routes}
