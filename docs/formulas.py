@@ -6,7 +6,7 @@ package `ziamath`: without one for mathematics, brackets and roots do not grow.
 
 import html
 import re
-from importlib import resources
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,8 @@ def on_page_content(text: str, page: Any, **_: Any) -> str:
 def on_post_build(config: Any, **_: Any) -> None:
     """Writes the font of formulas to the site."""
     options = subset.Options(flavor="woff2", layout_features=["*"])
-    font = subset.load_font(str(resources.files("ziamath") / "fonts" / "STIXTwoMath-Regular.ttf"), options)
+    file = metadata.distribution("ziamath").locate_file("ziamath/fonts/STIXTwoMath-Regular.ttf")
+    font = subset.load_font(str(file), options)
     subsetter = subset.Subsetter(options)
     subsetter.populate(unicodes=[code for first, last in _CHARACTERS for code in range(first, last + 1)])
     subsetter.subset(font)

@@ -25,7 +25,8 @@ PAGES = {
     ),
     "tasks": (
         "Tasks",
-        "A task is a backbone with its preprocessor and head. Each has [a page with examples](../index.md#models). "
+        "A task is a backbone with its preprocessor and head. "
+        "Each has [a page with examples](../index.md#which-model-for-which-job). "
         "`TextModel` has the methods of training, `Task` those of saving, exporting and looking into a model, "
         "`EncoderTask` what a task with a head declares, `GenerativeTask` the methods of writing texts, `Adaptation` "
         "those of low-rank updates and quantization.",

@@ -132,3 +132,46 @@ def test_formulas_are_drawn(open_page):
     assert page.evaluate("document.fonts.ready.then(() => document.fonts.check('16px \"STIX Two Math\"'))")
     bracket = page.locator("math mtable").first.locator("xpath=preceding-sibling::*[1]").bounding_box()
     assert bracket["height"] > 50  # as high as the matrix of three rows
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("RotaryEmbedding", "reference/layers/"), ("multi head", "reference/layers/"), ("save_to_preset", "reference/")],
+)
+def test_search(open_page, address, words, found):
+    page = open_page("")
+    page.keyboard.press("/")
+    page.get_by_role("textbox", name="Search").press_sequentially(words)
+    page.locator(".md-search-result__link").first.wait_for()
+    places = page.locator(".md-search-result__link").evaluate_all("links => links.map(link => link.href)")
+    assert any(place.startswith(address + found) for place in places[:10]), places
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("colors", ["light", "dark"])
+@pytest.mark.parametrize("place", ["", "guides/training/", "concepts/positions/", "reference/layers/", "results/"])
+def test_pages_fit_a_phone(open_page, place, colors):
+    page = open_page(place, viewport={"width": 390, "height": 844}, color_scheme=colors)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.locator("body").get_attribute("data-md-color-scheme") == {"light": "default", "dark": "slate"}[colors]
+
+
+@pytest.mark.browser
+def test_a_page_leads_on(open_page):
+    page = open_page("concepts/masks/")
+    assert page.get_by_role("navigation", name="Tabs").get_by_role("link").all_inner_texts() == [
+        "Start",
+        "Tutorials",
+        "Guides",
+        "Concepts",
+        "Reference",
+        "Results",
+    ]
+    assert page.locator(".md-path").inner_text().split() == ["Concepts", "The", "course"]
+    footer = page.locator(".md-footer__link")
+    assert [link.get_attribute("href") for link in footer.all()] == ["../scaled_dot_product/", "../multi_head/"]
+    page = open_page("")
+    assert all(image["width"] for image in page.evaluate("[...document.images].map(i => ({width: i.naturalWidth}))"))
+    picture = page.locator("meta[property='og:image']").get_attribute("content")
+    assert page.request.get(page.url + picture).headers["content-type"] == "image/png"
