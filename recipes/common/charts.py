@@ -8,8 +8,8 @@ from typing import Any
 
 import zoo
 
-# labels that are drawn, and that are named next to the picture
-_MOST_LABELS, _MOST_NAMES = 500, 50
+# labels that are drawn, that are named next to the picture, and whose pairs are counted in it
+_MOST_LABELS, _MOST_NAMES, _MOST_COUNTS = 500, 50, 25
 
 
 def title_of(what: str, is_validation: bool) -> str:
@@ -28,7 +28,7 @@ def title_of(what: str, is_validation: bool) -> str:
 
 
 def plot_confusion(truth: Sequence[str], predicted: Sequence[str], path: str | os.PathLike, title: str = "") -> None:
-    """Draws the confusion matrix, normalised by the right label. Too many labels are not drawn.
+    """Draws the confusion matrix: counts, colored by share of the right label. Too many labels are not drawn.
 
     Args:
         truth: Right labels.
@@ -41,25 +41,28 @@ def plot_confusion(truth: Sequence[str], predicted: Sequence[str], path: str | o
     >>> plot_confusion(["good", "bad"], ["good", "good"], "confusion.png")
     """
     from matplotlib.figure import Figure
-    from sklearn.metrics import ConfusionMatrixDisplay
+    from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
 
     number = len({*truth, *predicted})
     if number > _MOST_LABELS:
         print(f"{path} is left out: {number} labels are too many to draw")
         return
-    size = 2.5 + 0.45 * min(number, _MOST_NAMES)
+    has_counts = number <= _MOST_COUNTS
+    size = 2.5 + (0.7 if has_counts else 0.45) * min(number, _MOST_NAMES)
     figure = Figure(figsize=(size + 1, size), layout="constrained")
     display = ConfusionMatrixDisplay.from_predictions(
         truth,
         predicted,
         normalize="true",
-        include_values=number <= 20,
-        values_format=".2f",
+        include_values=has_counts,
         xticks_rotation="vertical",
         cmap="Blues",
-        text_kw={"fontsize": 7},
+        text_kw={"fontsize": 9},
         ax=figure.subplots(),
     )
+    if has_counts:
+        for text, count in zip(display.text_.flat, confusion_matrix(truth, predicted).flat, strict=True):
+            text.set_text(f"{count:,}")
     display.ax_.set_title(title)
     if number > _MOST_NAMES:
         display.ax_.set(xticks=[], yticks=[])

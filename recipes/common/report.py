@@ -1,17 +1,20 @@
-"""Pages of a run: its report (scores, curves, samples, settings, model card), and what the model does with a text."""
+"""Pages of a run: its report (how good, where wrong, how to use it, how it was made), and what it does with a text."""
 
 from __future__ import annotations
 
 import base64
 import html
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import huggingface_hub
+import sacrebleu
 
 import zoo
+from recipes.common.evaluation.error_lists import ERRORS_FILE
 from recipes.common.run_folder import RunFolder, read_metrics, validation_unit
 
 REPORT = "report.html"
@@ -23,8 +26,14 @@ _WIDTH, _HEIGHT, _EDGE, _LEFT = 420, 200, 24, 72
 _MOST_SAMPLES = 40
 # metrics that are no measure of the training
 _NO_CURVES = ("tokens", "val_tokens")
+# pictures of what is drawn as a chart
+_CURVES = "loss.png"
 # sections of the model card that the report has itself
 _OWN_SECTIONS = ("Configuration", "Pictures")
+# outputs of the test data beside what is right
+_OUTPUTS = "test.tsv"
+_REFERENCES = {"output", "reference"}
+_ADDRESS = "http://127.0.0.1:8501"
 _STYLE = """
 header, main { max-inline-size: 72rem; }
 h2 { margin: 0 0 0.75rem; font-size: 1.25rem; }
@@ -34,9 +43,12 @@ details[open] summary { margin-block-end: 0.75rem; }
 a { color: var(--accent); }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); gap: 1rem; }
 figure { margin: 0; min-inline-size: 0; }
+.pictures { display: grid; gap: 1rem; justify-items: start; }
+dl { margin: 0; display: grid; gap: 0.5rem; }
+dd { margin: 0.25rem 0 0; }
 figcaption { font-weight: 600; }
 svg, img { display: block; inline-size: 100%; block-size: auto; }
-img { background: #ffffff; inline-size: auto; max-inline-size: 100%; max-block-size: 32rem; }
+img { background: #ffffff; inline-size: auto; max-inline-size: 100%; }
 svg text { fill: var(--faint); font-size: 12px; }
 .axis { fill: none; stroke: var(--edge); }
 .curve { fill: none; stroke: var(--accent); stroke-width: 2; }
@@ -63,11 +75,14 @@ def write_report(run: RunFolder, recipe: str, task: zoo.Task, scores: Sequence[t
         The path.
     """
     title = f"{type(task).__name__} trained with recipes.{recipe}"
+    # what a reader asks first comes first: how good, where wrong, how to use it, how it came about
     sections = {
         "Scores": _table(scores),
+        "Pictures": _pictures(run.plots),
+        "Errors": _errors(run.path),
+        "Use": _use(run, recipe),
         "Curves": _curves(run.path, validation_unit(run.config.training)),
         "Samples": _samples(run.path / "samples"),
-        "Pictures": _pictures(run.plots),
     }
     # long, and read when there is a question
     folded = {"Settings": f"<pre>{html.escape(run.config_yaml.read_text(encoding='utf-8'))}</pre>"}
@@ -81,8 +96,7 @@ def write_report(run: RunFolder, recipe: str, task: zoo.Task, scores: Sequence[t
             for name, body in folded.items()
         ),
     ]
-    link = f'<p><a href="{PAGE}">What the model does with an example</a></p>\n' if (run.path / PAGE).exists() else ""
-    body = f"<header><h1>{html.escape(title)}</h1></header>\n<main>\n{link}" + "\n".join(cards) + "\n</main>"
+    body = f"<header><h1>{html.escape(title)}</h1></header>\n<main>\n" + "\n".join(cards) + "\n</main>"
     style = zoo.inspect.html_page.read_part("look.css") + _STYLE
     return run.write_text(REPORT, zoo.inspect.html_page.self_contained(title, body, style=style))
 
@@ -170,12 +184,62 @@ def _shown(number: float) -> str:
 def _pictures(folder: Path) -> str:
     figures = []
     for path in sorted(folder.glob("*.png")):
+        if path.name == _CURVES:
+            continue
         data = base64.b64encode(path.read_bytes()).decode("ascii")
         name = html.escape(path.stem.replace("_", " "))
         figures.append(
             f'<figure><figcaption>{name}</figcaption><img alt="{name}" src="data:image/png;base64,{data}"></figure>'
         )
-    return f'<div class="charts">{"".join(figures)}</div>' if figures else ""
+    return f'<div class="pictures">{"".join(figures)}</div>' if figures else ""
+
+
+def _errors(folder: Path) -> str:
+    """The wrong predictions with their texts, the surest first; or the outputs least like the right texts."""
+    path = folder / ERRORS_FILE
+    if path.is_file():
+        names, *rows = _read_rows(path)
+        return _first_rows(ERRORS_FILE, names, rows) if rows else "<p>There is no wrong prediction.</p>"
+    path = folder / "samples" / _OUTPUTS
+    if not path.is_file():
+        return ""
+    names, *rows = _read_rows(path)
+    if not _REFERENCES <= set(names):
+        return ""
+    output, reference = names.index("output"), names.index("reference")
+    measure = sacrebleu.CHRF()
+    scored = [(measure.sentence_score(row[output], [row[reference]]).score, row) for row in rows]
+    scored.sort(key=lambda pair: pair[0])
+    return _first_rows(_OUTPUTS, ["chrF", *names], [[f"{score:.1f}", *row] for score, row in scored])
+
+
+def _read_rows(path: Path) -> list[list[str]]:
+    return [line.split("\t") for line in path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")]
+
+
+def _first_rows(label: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    more = f'<p class="hint">{len(rows):,} rows, of which the first {_MOST_SAMPLES} are shown</p>'
+    return _rows(label, names, rows[:_MOST_SAMPLES]) + more * (len(rows) > _MOST_SAMPLES)
+
+
+def _use(run: RunFolder, recipe: str) -> str:
+    """Links to pages of the model, and the commands that use it."""
+    folder = shlex.quote(str(run.path))
+    commands = {
+        "A page and interfaces of HTTP": f"python -m recipes.serve {folder}",
+        "Outputs for texts": f'python -m recipes.generate {folder} --texts "..."',
+        "Scores on other data": f"python -m recipes.evaluate {folder} --data.test FILE",
+        "What it does with a text": f'python -m recipes.inspect {folder} --text "..."',
+    }
+    if hasattr(getattr(run.config, "model", None), "start_from"):
+        start = f"--model.start_from {folder}"
+        files = "--data.train FILE --data.validation FILE"
+        commands["Training goes on with other data"] = f"python -m recipes.{recipe} {start} {files}"
+    links = [f'<a href="{_ADDRESS}">The served page</a>, while the first command runs']
+    if (run.path / PAGE).exists():
+        links.insert(0, f'<a href="{PAGE}">What the model does with an example</a>')
+    lines = "".join(f"<dt>{name}</dt><dd><pre>{html.escape(command)}</pre></dd>" for name, command in commands.items())
+    return f"<dl>{lines}</dl><ul>{''.join(f'<li>{link}</li>' for link in links)}</ul>"
 
 
 def _samples(folder: Path) -> str:
@@ -188,13 +252,14 @@ def _samples(folder: Path) -> str:
     for path in files:
         if path in of_epochs[:-1]:
             continue
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         heading = f"<h3>{html.escape(path.name)}</h3>"
-        if path.suffix == ".tsv" and lines:
-            names, *rows = (line.split("\t") for line in lines)
-            more = f'<p class="hint">{len(rows):,} rows, of which the first {_MOST_SAMPLES} are shown</p>'
-            parts.append(heading + _rows(path.name, names, rows[:_MOST_SAMPLES]) + more * (len(rows) > _MOST_SAMPLES))
+        if path.suffix == ".tsv":
+            names, *rows = _read_rows(path)
+            # others are among the errors
+            if path.name != _OUTPUTS or not _REFERENCES <= set(names):
+                parts.append(heading + _first_rows(path.name, names, rows))
         else:
+            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             shown = [*lines[:_MOST_SAMPLES], *["…"] * (len(lines) > _MOST_SAMPLES)]
             # each line has its own direction
             body = "".join(f'<div dir="auto">{html.escape(line) or "<br>"}</div>' for line in shown)

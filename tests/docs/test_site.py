@@ -137,7 +137,7 @@ def test_formulas_are_drawn(open_page):
 @pytest.mark.browser
 @pytest.mark.parametrize(
     ("words", "found"),
-    [("RotaryEmbedding", "reference/layers/"), ("multi head", "reference/layers/"), ("save_to_preset", "reference/")],
+    [("RotaryEmbedding", "reference/layers/"), ("rotary", "reference/layers/"), ("save_to_preset", "reference/")],
 )
 def test_search(open_page, address, words, found):
     page = open_page("")

@@ -1,5 +1,9 @@
 """The recipe `inspect`, the page that runs leave, and the report of a run."""
 
+import html
+import re
+import shlex
+
 import pytest
 
 pytest.importorskip("tensorflow_text")
@@ -126,7 +130,30 @@ def test_report(tiny_llama, folder):
     assert "99 rows, of which the first 40 are shown" in text
     assert text.count("<svg") == 3 and text.count("<polyline") == 4  # loss, nll with its validation, val_only
     assert 'aria-label="nll: training 3 to 1, validation 2.5 to 0.5"' in text
-    assert "http" not in text.split("<h2>Settings")[0].replace("http-equiv", "")
+    loaded = text.split("<h2>Settings")[0].replace("http-equiv", "").replace("http://127.0.0.1:8501", "")
+    assert "http" not in loaded and "loss.png" not in text and "<img" not in text  # the curves are drawn once
+
+
+def test_a_report_says_what_is_asked_first(tiny_llama, folder):
+    rows = "good one\tgut eins\tgut eins\nbad <one>\txyz\tganz anders\nhalf\tganz andere\tganz anders\n"
+    folder.write_text("samples/test.tsv", f"source\toutput\treference\n{rows}")
+    folder.write_text("plots/confusion.png", "a picture")
+    folder.write_text("metrics.csv", "epoch,loss\n0,3.5\n1,2.5\n")
+    text = write_report(folder, "translate", tiny_llama, [("BLEU", 31.5)]).read_text()
+    headings = re.findall(r"<h2>([^<]*)</h2>", text)
+    assert headings == ["Scores", "Pictures", "Errors", "Use", "Curves", "Settings"]
+    # the outputs least like the right texts come first, and are shown once
+    assert text.index("bad &lt;one&gt;") < text.index(">half<") < text.index(">good one<")
+    assert '<td dir="auto">100.0</td><td dir="auto">good one</td>' in text and text.count(">half<") == 1
+    for command in ("serve RUN", 'generate RUN --texts "..."', "evaluate RUN --data.test FILE"):
+        line = html.escape(f"python -m recipes.{command}".replace("RUN", shlex.quote(str(folder.path))))
+        assert f"<pre>{line}</pre>" in text
+    assert "python -m recipes.translate --model.start_from" in text
+    folder.write_text("errors.tsv", "confidence\ttext\n0.9\tsure\n0.5\tless\n")
+    text = write_report(folder, "classify", tiny_llama, []).read_text()
+    assert text.index(">sure<") < text.index(">less<") and "bad &lt;one&gt;" not in text
+    folder.write_text("errors.tsv", "confidence\ttext\n")
+    assert "There is no wrong prediction." in write_report(folder, "classify", tiny_llama, []).read_text()
 
 
 CARD = """---
@@ -164,7 +191,7 @@ def test_report_in_a_browser(tiny_llama, folder):
     (folder.path / "metrics.csv").write_text("epoch,loss\n0,3.5\n1,2.5\n")
     folder.write_text("samples/test.tsv", "a\tb\nhere\tשלום, world!\n")
     folder.write_text("samples/epoch-0001.txt", "here\n  -> ذهب الولد (2024).\n")
-    zoo.inspect.plot_curves({"a": ([1, 2], [3, 4])}, folder.plots / "loss.png", x_label="x", y_label="y", title="t")
+    zoo.inspect.plot_curves({"a": ([1, 2], [3, 4])}, folder.plots / "widths.png", x_label="x", y_label="y", title="t")
     write_inspection(folder, tiny_llama, ["alpha"])
     path = write_report(folder, "translate", tiny_llama, [("BLEU", 31.5)])
     with open_chromium() as browser:
@@ -172,7 +199,7 @@ def test_report_in_a_browser(tiny_llama, folder):
         page.on("console", lambda said: problems.append(said.text))
         page.on("request", lambda request: request.url.startswith(("file:", "data:")) or problems.append(request.url))
         page.goto(path.as_uri())
-        titles = ["Scores", "Curves", "Samples", "Pictures", "Settings", "Model card"]
+        titles = ["Scores", "Pictures", "Use", "Curves", "Samples", "Settings", "Model card"]
         assert page.locator("h2").all_text_contents() == titles
         assert page.locator("tbody tr").first.locator("th, td").all_text_contents() == ["BLEU", "31.5"]
         assert page.locator("img").evaluate("image => image.naturalWidth") > 100
@@ -182,7 +209,7 @@ def test_report_in_a_browser(tiny_llama, folder):
         assert [[part.evaluate(direction) for part in parts.all()] for parts in samples] == [["ltr", "rtl"]] * 2
         # what is long is folded, and shown once
         settings, card = (
-            page.locator("details").filter(has=page.get_by_role("heading", name=name)) for name in titles[4:]
+            page.locator("details").filter(has=page.get_by_role("heading", name=name)) for name in titles[5:]
         )
         for part in (settings, card):
             assert not part.locator("pre").first.is_visible()
