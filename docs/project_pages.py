@@ -33,4 +33,4 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 def on_post_build(config: Any, **_: Any) -> None:
     """Writes the icon to the site."""
-    shutil.copyfile(ROOT / "recipes/serving/page/icon.svg", Path(config.site_dir) / "assets/icon.svg")
+    shutil.copyfile(ROOT / "zoo/serving/page/icon.svg", Path(config.site_dir) / "assets/icon.svg")
