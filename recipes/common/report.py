@@ -23,7 +23,7 @@ PAGE = "inspect.html"
 _MOST_TOKENS, _MOST_WITH_GRADIENTS = 128, 32
 # of a chart; numbers stand left of it
 _WIDTH, _HEIGHT, _EDGE, _LEFT = 420, 200, 24, 72
-_MOST_SAMPLES = 40
+_MOST_SAMPLES, _MOST_ERRORS = 40, 15
 # metrics that are no measure of the training
 _NO_CURVES = ("tokens", "val_tokens")
 # pictures of what is drawn as a chart
@@ -199,7 +199,7 @@ def _errors(folder: Path) -> str:
     path = folder / ERRORS_FILE
     if path.is_file():
         names, *rows = _read_rows(path)
-        return _first_rows(ERRORS_FILE, names, rows) if rows else "<p>There is no wrong prediction.</p>"
+        return _first_rows(ERRORS_FILE, names, rows, _MOST_ERRORS) if rows else "<p>There is no wrong prediction.</p>"
     path = folder / "samples" / _OUTPUTS
     if not path.is_file():
         return ""
@@ -210,16 +210,16 @@ def _errors(folder: Path) -> str:
     measure = sacrebleu.CHRF()
     scored = [(measure.sentence_score(row[output], [row[reference]]).score, row) for row in rows]
     scored.sort(key=lambda pair: pair[0])
-    return _first_rows(_OUTPUTS, ["chrF", *names], [[f"{score:.1f}", *row] for score, row in scored])
+    return _first_rows(_OUTPUTS, ["chrF", *names], [[f"{score:.1f}", *row] for score, row in scored], _MOST_ERRORS)
 
 
 def _read_rows(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in path.read_text(encoding="utf-8", errors="replace").rstrip("\n").split("\n")]
 
 
-def _first_rows(label: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    more = f'<p class="hint">{len(rows):,} rows, of which the first {_MOST_SAMPLES} are shown</p>'
-    return _rows(label, names, rows[:_MOST_SAMPLES]) + more * (len(rows) > _MOST_SAMPLES)
+def _first_rows(label: str, names: Sequence[str], rows: Sequence[Sequence[str]], most: int) -> str:
+    more = f'<p class="hint">{len(rows):,} rows, of which the first {most} are shown</p>'
+    return _rows(label, names, rows[:most]) + more * (len(rows) > most)
 
 
 def _use(run: RunFolder, recipe: str) -> str:
@@ -257,7 +257,7 @@ def _samples(folder: Path) -> str:
             names, *rows = _read_rows(path)
             # others are among the errors
             if path.name != _OUTPUTS or not _REFERENCES <= set(names):
-                parts.append(heading + _first_rows(path.name, names, rows))
+                parts.append(heading + _first_rows(path.name, names, rows, _MOST_SAMPLES))
         else:
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
             shown = [*lines[:_MOST_SAMPLES], *["…"] * (len(lines) > _MOST_SAMPLES)]
