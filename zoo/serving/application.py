@@ -115,7 +115,7 @@ def app(
             if grpc_address is not None:
                 started = await tensorflow_grpc.start_grpc(state, *grpc_address)
                 servers["grpc"], application.state.grpc_port = started
-                _log.info("gRPC is asked at %s:%d.", grpc_address[0], app.state.grpc_port)
+                _log.info("gRPC is asked at %s:%d.", grpc_address[0], application.state.grpc_port)
             yield
             await begin_end()
             if tracer is not None:
