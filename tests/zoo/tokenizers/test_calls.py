@@ -59,6 +59,15 @@ CASES = {
         (f"<think>\nHm\n</think>\n\n{WEATHER}", "<think>\nHm\n</think>", [("get_weather", {"city": CITIES[1]})]),
         (f"<think>\nI could {WEATHER}", f"<think>\nI could {WEATHER}", []),
         ("a <", "a <", []),
+        # a tool that was not offered, whatever its texts hold; alone, beside a call, and where the end is cut off
+        (tagged("delete", words=CITIES[2]), tagged("delete", words=CITIES[2]), []),
+        (
+            f"So: {tagged('delete')}\n{WEATHER}\n{tagged('drop')}",
+            f"So: {tagged('delete')}\n{tagged('drop')}",
+            [WEATHER_CALL],
+        ),
+        (tagged("delete", words=WEATHER), tagged("delete", words=WEATHER), []),
+        (tagged("delete", words=WEATHER)[:-12], tagged("delete", words=WEATHER)[:-12], []),
         # an open text in a call takes no later call along; line breaks in texts stand as they are
         (f'<tool_call>{{"x": "5}}}}</tool_call>\n{WEATHER}', '<tool_call>{"x": "5}}</tool_call>', [WEATHER_CALL]),
         (
@@ -170,6 +179,7 @@ def test_replies_as_messages():
     assert chat_format.read_reply("Words", TOOLS) == {"role": "assistant", "content": "Words"}
     assert chat_format.read_reply(WEATHER, TOOLS)["content"] is None
     assert chat_format.read_reply(WEATHER, None)["content"] is None
+    assert chat_format.read_reply(WEATHER, TOOLS[:0]) == {"role": "assistant", "content": WEATHER}
     assert CHAT_FORMATS["chatml"].with_tools("llama3").read_reply(bare("search"), None)["content"] == bare("search")
     with pytest.raises(ValueError, match="reading a reply needs a style of tools"):
         CHAT_FORMATS["chatml"].read_reply("Words", None)

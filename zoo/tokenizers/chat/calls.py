@@ -47,12 +47,14 @@ class ReplyReader:
     """Tells words and calls of a reply from each other, as far as they are certain.
 
     A call is an object in JSON with the name of a tool and its arguments. What looks like a call and is none stays
-    text. Where a style has texts around calls, they may stand anywhere behind the thoughts; otherwise the whole reply
-    behind the thoughts is calls, of known tools, or words.
+    text, and so does a call of a tool that the model was not offered: whoever runs calls has no such tool. Where a
+    style has texts around calls, they may stand anywhere behind the thoughts; otherwise the whole reply behind the
+    thoughts is calls, of known tools, or words.
 
     Args:
         style: The style of the model.
-        names: Names of the tools that the model may call.
+        names: Names of the tools that the model was offered. None if they are not known: all calls that stand between
+            texts of the style count.
         most: Most calls that are read; further ones are dropped. None for all.
         thinks: Whether the prompt ends within thoughts, which the reply goes on with.
 
@@ -63,8 +65,10 @@ class ReplyReader:
     (('One moment.', []), ('', [ToolCall(name='now', arguments='{}', number='...')]))
     """
 
-    def __init__(self, style: ToolStyle, names: Collection[str], most: int | None = None, thinks: bool = False) -> None:
-        self._style, self._names, self._most = style, set(names), most
+    def __init__(
+        self, style: ToolStyle, names: Collection[str] | None, most: int | None = None, thinks: bool = False
+    ) -> None:
+        self._style, self._names, self._most = style, names, most
         self._begin, self._end = style.call_begin.strip(), style.call_end.strip()
         self._rest, self._count = "", 0
         # where the call ends with which the rest begins
@@ -106,6 +110,8 @@ class ReplyReader:
             call = _call(behind[:size], self._style.arguments)
             if call is None:
                 words += self._pass_broken()
+            elif not self._is_offered(call):
+                words += self._pass(len(before) + len(found) + size + len(self._end))
             else:
                 words += said
                 calls += self._counted(call)
@@ -123,7 +129,7 @@ class ReplyReader:
         if self._thinks:
             return rest, []
         calls = _bare_calls(rest, self._style)
-        if not calls or not all(call.name in self._names for call in calls):
+        if not calls or not all(call.name in (self._names or ()) for call in calls):
             return rest, []
         return "", [each for call in calls for each in self._counted(call)]
 
@@ -135,6 +141,8 @@ class ReplyReader:
             before, found, behind = self._rest.partition(self._begin)
             # a stop string, or an end token in its place, may have cut the end off
             call = _call(behind, self._style.arguments) if found else None
+            if call is not None and not self._is_offered(call):
+                return words + self._pass(len(self._rest)), calls
             if call is not None:
                 return words + before.rstrip(), [*calls, *self._counted(call)]
             if not found or self._end not in behind:
@@ -175,6 +183,9 @@ class ReplyReader:
             if not self._may_call:
                 words, self._rest = words + self._rest, ""
         return words
+
+    def _is_offered(self, call: ToolCall) -> bool:
+        return self._names is None or call.name in self._names
 
     def _counted(self, call: ToolCall) -> list[ToolCall]:
         self._count += 1

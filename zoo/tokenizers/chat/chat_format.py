@@ -254,11 +254,11 @@ class ChatFormat:
         """
         return render(self, [self.plain_messages(messages, add_reply=add_reply, tools=tools)], add_reply)[0]
 
-    def reply_reader(self, tools: Sequence[Any], most_calls: int | None = None) -> ReplyReader:
+    def reply_reader(self, tools: Sequence[Any] | None, most_calls: int | None = None) -> ReplyReader:
         """Returns what reads a reply, piece by piece, too.
 
         Args:
-            tools: The tools that it may call, in OpenAI's form.
+            tools: The tools that it may call, in OpenAI's form; None if they are not known, see `ReplyReader`.
             most_calls: Most calls that are read; None for all.
 
         Raises:
@@ -272,7 +272,7 @@ class ChatFormat:
         """
         if self.tools is None:
             raise ValueError(f"reading a reply needs a style of tools: {NO_TOOLS}.")
-        names = [tool["function"]["name"] for tool in tools]
+        names = None if tools is None else {tool["function"]["name"] for tool in tools}
         thinks = self.reply.rstrip().endswith(THOUGHTS)
         return ReplyReader(self.tools, names, most_calls, thinks)
 
@@ -283,7 +283,8 @@ class ChatFormat:
 
         Args:
             text: What the model wrote.
-            tools: The tools that it may call, in OpenAI's form; None for none.
+            tools: The tools that it may call, in OpenAI's form; a call of another one stays text. None if they are not
+                known: calls that stand between texts of the style count, whatever they call.
 
         Returns:
             `{"role": "assistant", "content": ..., "tool_calls": [...]}`; no calls are left out, and words that are none
@@ -299,7 +300,7 @@ class ChatFormat:
         {'role': 'assistant', 'content': None, 'tool_calls': [{'id': 'k3v...', 'type': 'function', ...}]}
         """
         check_tools(self, tools)
-        words, calls = self.reply_reader(tools or ()).read(text)
+        words, calls = self.reply_reader(tools).read(text)
         if not calls:
             return {"role": "assistant", "content": words}
         return {"role": "assistant", "content": words or None, "tool_calls": [call.to_dict() for call in calls]}
