@@ -6,7 +6,7 @@ import concurrent.futures
 import functools
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -99,7 +99,7 @@ class TokenMasks:
         self._spelled: np.ndarray = bits(
             np.array([spelling != b"" and b"\xff" not in spelling for spelling in spellings])
         )
-        self._compiled: Any = functools.lru_cache(MOST_GRAMMARS)(self._compile)
+        self._automata: Any = functools.lru_cache(MOST_GRAMMARS)(lambda grammar: _Automaton(self._compile, grammar))
 
     def begin(self, grammar: str, end_ids: Sequence[int] = ()) -> TextMask:
         """Returns the mask of a text that follows a grammar, at its beginning.
@@ -114,10 +114,7 @@ class TokenMasks:
         """
         ends = np.zeros(self._count, "bool")
         ends[list(end_ids)] = True
-        compiled = self._compiled(grammar)
-        if isinstance(compiled, ValueError):
-            raise compiled
-        mask = TextMask(compiled.deep_copy(), self._count, self._spelled, bits(ends))
+        mask = TextMask(self._automata(grammar), self._count, self._spelled, bits(ends))
         if mask.must_end and not mask.may_end:
             raise ValueError("grammar must have a text that these tokens spell, got one without.")
         return mask
@@ -138,11 +135,44 @@ class TokenMasks:
         return library().LLMatcher(self._tokenizer, grammar + _ALL_SPELLINGS, log_level=0, limits=limits)
 
 
+class _Automaton:
+    """What begins the texts of a grammar.
+
+    Texts that follow it add states to it, which others find. So many texts can use up those that it may have, of which
+    each alone needs few: then a fresh one takes its place.
+
+    Args:
+        compile: Function from the grammar to what begins its texts, or to the reason why there are none.
+        grammar: The grammar.
+    """
+
+    def __init__(self, compile: Callable[[str], Any], grammar: str) -> None:
+        self._compile, self._grammar = compile, grammar
+        self._lock = threading.Lock()
+        self._matcher, self._texts = compile(grammar), 0
+
+    def begin(self) -> Any:
+        """Returns the beginning of a text; raises the ValueError of a grammar without texts."""
+        if isinstance(self._matcher, ValueError):
+            raise self._matcher
+        with self._lock:
+            self._texts += 1
+            return self._matcher.deep_copy()
+
+    def begin_anew(self) -> Any:
+        """Returns the same with none of the states of other texts; None if there are no others."""
+        with self._lock:
+            if self._texts == 1:
+                return None
+            self._matcher, self._texts = self._compile(self._grammar), 1
+            return self._matcher.deep_copy()
+
+
 class TextMask:
     """What may come next in a text that follows a grammar.
 
     Args:
-        matcher: The text so far, as llguidance knows it.
+        automaton: What begins the texts of the grammar.
         count: Number of tokens.
         spelled: Tokens that spell something, see `bits`.
         ends: Tokens that may end the text. They are no part of it, even if they spell something.
@@ -153,9 +183,11 @@ class TextMask:
         must_end: Whether no token can go on with it.
     """
 
-    def __init__(self, matcher: Any, count: int, spelled: np.ndarray, ends: np.ndarray) -> None:
-        self._matcher, self._count, self._spelled, self._ends = matcher, count, spelled, ends
-        self._look()
+    def __init__(self, automaton: _Automaton, count: int, spelled: np.ndarray, ends: np.ndarray) -> None:
+        self._automaton, self._count, self._spelled, self._ends = automaton, count, spelled, ends
+        self._tokens: list[int] = []
+        self._matcher = automaton.begin()
+        self._go_on()
 
     def accept(self, token_id: int) -> None:
         """Goes on with a token.
@@ -167,8 +199,24 @@ class TextMask:
             ValueError: If it is none of them, or if llguidance cannot follow the grammar any further, as that takes
                 more states than it may have. The mask is of no use then.
         """
-        if not self._matcher.consume_token(token_id):
-            raise _unfollowable(self._matcher)
+        self._tokens.append(token_id)
+        self._go_on(token_id)
+
+    def _go_on(self, *token_ids: int) -> None:
+        """Goes on with tokens; with all of them anew if other texts have left no states for them."""
+        try:
+            self._follow(token_ids)
+        except ValueError:
+            matcher = self._automaton.begin_anew()
+            if matcher is None:
+                raise
+            self._matcher = matcher
+            self._follow(self._tokens)
+
+    def _follow(self, token_ids: Sequence[int]) -> None:
+        for token_id in token_ids:
+            if not self._matcher.consume_token(token_id):
+                raise _unfollowable(self._matcher)
         self._look()
 
     def _look(self) -> None:

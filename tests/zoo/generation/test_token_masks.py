@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("llguidance", reason="the extra structured is not installed")
 
-from zoo.generation import Choice, Grammar, Regex, TokenMasks  # noqa: E402
+from zoo.generation import Choice, Grammar, Regex, TokenMasks, token_masks  # noqa: E402
 from zoo.generation.token_masks import bits, spellings_of  # noqa: E402
 
 END = 0
@@ -116,6 +116,26 @@ def test_an_automaton_of_very_many_states_is_an_error():
     mask = TokenMasks([b"", b"c", *many]).begin(Regex("c[ab]*a[ab]{18}c").lark, [END])
     with pytest.raises(ValueError, match=r"^grammar cannot be followed: [^\n<]*too many[^\n<]*$"):
         mask.accept(1)
+
+
+def test_texts_have_states_that_others_have_used_up(monkeypatch):
+    """Of an automaton with few; each text alone finds enough, at its beginning and in the midst of it."""
+    monkeypatch.setattr(token_masks, "_MOST_STATES", 60)
+    spellings = [b"", b"a", b"b", b"ab", b"ba", b"aab"]
+    grammar = Regex("[ab]*a[ab]{12}").lark
+    masks, generator = TokenMasks(spellings), np.random.default_rng(0)
+    for tokens in generator.choice([1, 2], size=(12, 9)).tolist():
+        mask, alone = (each.begin(grammar, [END]) for each in (masks, TokenMasks(spellings)))
+        for token in tokens:
+            assert allowed_ids(mask) == allowed_ids(alone)
+            mask.accept(token)
+            alone.accept(token)
+    # one that needs more than there are is refused, and takes nothing from the next
+    with pytest.raises(ValueError, match="too many"):
+        mask = masks.begin(grammar, [END])
+        for token in generator.choice([1, 2], size=200).tolist():
+            mask.accept(token)
+    masks.begin(grammar, [END]).accept(1)
 
 
 def test_a_token_that_is_not_allowed_is_an_error():
