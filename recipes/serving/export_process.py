@@ -17,7 +17,7 @@ from recipes.command.native_log import leave_out_native_log
 from recipes.common.errors import ConfigError, RecipeError, errors_of
 from recipes.common.output_file import check_place
 from recipes.common.saved_models import TASKS, load_task
-from recipes.serving.saved_source import export_place, is_written
+from recipes.serving.saved_source import export_place, is_written, require_private
 from zoo.serving.logs import set_up_logs
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ def export(source: str, task: str | None, cache: Path) -> Path:
         cache: Folder of all such exports.
 
     Raises:
-        RecipeError: If it cannot be read, is of no task, or if nothing can be written to the cache.
+        RecipeError: If it cannot be read, is of no task, or if nothing can be written to the cache, or others
+            may write to it.
     """
     with errors_of("task"):
         reader, path = zoo.storage.find_reader(source)
@@ -42,9 +43,10 @@ def export(source: str, task: str | None, cache: Path) -> Path:
     place = export_place(source, path, task, cache)
     check_place(place / "1", "cache", saved_model=True)
     with errors_of("cache"):
-        # graphs are run: nobody else may put one here
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        cache.mkdir(parents=True, exist_ok=True, mode=0o700)
+        place.parent.mkdir(exist_ok=True, mode=0o700)
         place.mkdir(exist_ok=True, mode=0o700)
+    require_private(cache, place)
     with filelock.FileLock(place.with_name(".lock")):
         if not is_written(place):
             _log.info("%s is exported as a %s. This happens once and takes a while.", place.name, kind)

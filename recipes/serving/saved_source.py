@@ -8,6 +8,7 @@ import importlib.metadata
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -66,7 +67,7 @@ async def exported(source: str, task: str | None, cache: Path) -> Path:
         cache: Folder of all such exports.
 
     Raises:
-        ConfigError: If the model cannot be read or exported.
+        ConfigError: If the model cannot be read or exported, or others may write to the cache.
         RecipeError: If the process ends without a reason.
 
     Example:
@@ -77,6 +78,7 @@ async def exported(source: str, task: str | None, cache: Path) -> Path:
     path = Path(source)
     if path.exists():
         folder = export_place(source, path, task, cache)
+        require_private(cache, folder)
         if is_written(folder):
             return folder
     request = {"source": source, "task": task, "cache": str(cache)}
@@ -129,6 +131,28 @@ def export_place(source: str, path: Path, task: str | None, cache: Path) -> Path
     }
     digest = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
     return cache / digest / _name_of(source)
+
+
+def require_private(cache: Path, place: Path) -> None:
+    """Raises a `ConfigError` if others may put an export into the cache: its graphs are run.
+
+    Args:
+        cache: As for `exported`.
+        place: What `export_place` returned. Folders that do not exist are passed over.
+    """
+    for folder in (cache, place.parent, place):
+        if not folder.exists():
+            return
+        status, why = folder.stat(), None
+        if status.st_uid != os.getuid():
+            why = f"belongs to the user {status.st_uid}: choose another folder"
+        elif status.st_mode & 0o022:
+            why = f"has the mode {stat.S_IMODE(status.st_mode):o}: `chmod go-w` makes it so if all in it is yours"
+        if why is not None:
+            raise ConfigError(
+                "cache must be a folder of this user to which nobody else may write, as exports are run; "
+                f"{shown(str(folder), 200)} {why}"
+            )
 
 
 def is_written(folder: Path) -> bool:

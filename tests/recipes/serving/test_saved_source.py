@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import socket
+import stat
 import threading
 import time
 from pathlib import Path
@@ -17,7 +18,7 @@ import httpx  # noqa: E402
 
 from recipes import serve  # noqa: E402
 from recipes.common.errors import ConfigError, RecipeError  # noqa: E402
-from recipes.serving import saved_source  # noqa: E402
+from recipes.serving import export_process, saved_source  # noqa: E402
 from recipes.serving.saved_source import export_place, exported, require_source  # noqa: E402
 from zoo.serving.exported_model import ExportedModel  # noqa: E402
 from zoo.serving.model_folders import find_versions  # noqa: E402
@@ -45,6 +46,37 @@ def test_a_model_is_exported_once(saved, chat_model, tmp_path, monkeypatch):
     assert asyncio.run(exported(str(saved), None, tmp_path)) == folder
     with pytest.raises(AssertionError, match="already"):  # another task is another export
         asyncio.run(exported(str(saved), "TextEmbedder", tmp_path))
+
+
+def test_a_cache_to_which_others_may_write(saved, tmp_path, monkeypatch):
+    """Before an export is taken from there, and before one is put there."""
+    cache = tmp_path / "cache"
+    place = export_place(str(saved), saved, None, cache)
+    saved_source.require_private(cache, place)
+    place.mkdir(parents=True)
+    for folder in (cache, place.parent, place):
+        for mode in (0o770, 0o702, 0o1777):
+            folder.chmod(mode)
+            with pytest.raises(ConfigError, match=f"nobody else may write, .*{folder.name}.* has the mode {mode:o}"):
+                asyncio.run(exported(str(saved), None, cache))
+            with pytest.raises(ConfigError, match="nobody else may write"):
+                export_process.export(str(saved), None, cache)
+        folder.chmod(0o755)
+    saved_source.require_private(cache, place)
+    monkeypatch.setattr(saved_source.os, "getuid", lambda: os.geteuid() + 1)
+    with pytest.raises(ConfigError, match=f"belongs to the user {os.geteuid()}"):
+        asyncio.run(exported(str(saved), None, cache))
+
+
+def test_a_new_cache_is_of_its_user_alone(saved, tmp_path, monkeypatch):
+    """Whatever the umask says, as that of a user with a group of his own."""
+    monkeypatch.setattr(export_process, "is_written", lambda place: True)
+    before = os.umask(0o002)
+    try:
+        place = export_process.export(str(saved), None, tmp_path / "cache")
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (place, place.parent, tmp_path / "cache")} == {0o700}
 
 
 def test_another_state_of_the_files_is_another_export(saved, tmp_path, monkeypatch):
