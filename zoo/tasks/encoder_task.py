@@ -18,6 +18,7 @@ from zoo.tasks.attention_endpoint import attention_endpoint
 from zoo.tasks.pooling import pool, take_positions
 from zoo.tasks.task import Task
 from zoo.tasks.token_endpoints import encoder_endpoints
+from zoo.tasks.tokens_endpoint import tokens_endpoint
 
 
 class EncoderTask(Task):
@@ -301,11 +302,21 @@ class EncoderTask(Task):
 
         * `serve`: the texts of rows, string tensors `(batch,)`, to `result_fields` and `text_result_fields`.
         * `label_names()`, if the task has labels: the labels, strings `(labels,)`.
+        * `tokens`: the texts of rows to the ids that the model reads, see `zoo.tasks.tokens_endpoint`.
 
         A text longer than the model allows raises an `InvalidArgumentError`, unless the task truncates or has a
         `stride`.
         """
-        return {"serve": self.serve_endpoint(f"Results of a {type(self).__name__}."), **self.label_endpoints()}
+        serve = self.serve_endpoint(f"Results of a {type(self).__name__}.")
+        return {"serve": serve, **self.label_endpoints(), "tokens": self.tokens_endpoint()}
+
+    def tokens_endpoint(self, preprocessor: Any = None) -> Endpoint:
+        """Returns the endpoint `tokens`, see `zoo.tasks.tokens_endpoint`.
+
+        Args:
+            preprocessor: A preprocessor in place of that of the task.
+        """
+        return tokens_endpoint(self, self.text_fields(), preprocessor or self.preprocessor)
 
     def label_endpoints(self) -> dict[str, Endpoint]:
         """Returns the endpoint `label_names`, if the task has labels: strings `(labels,)`, in their order."""

@@ -11,10 +11,9 @@ from zoo.generation.rows import RowDecoder
 from zoo.generation.texts import continuations
 from zoo.generation.token_masks import spellings_of
 from zoo.tasks.score_tokens_endpoint import score_tokens_endpoint
+from zoo.tasks.token_fields import LENGTHS, TOKENS, padded, ragged
 
 _ROWS = ("rows",)
-_TOKENS = Field("token_ids", ("batch", "length"), "int32", "ids of tokens, -1 behind those of a row")
-_LENGTHS = Field("lengths", ("batch",), "int32", "number of tokens of each row")
 _BEGUN = (
     Field("token_ids", ("rows", "length"), "int32", "tokens of prompts, all but the last of each, padded behind"),
     Field("lengths", _ROWS, "int32", "number of these tokens; rows with 0 stay as they are"),
@@ -102,7 +101,7 @@ def row_endpoints(
     names = [field.name for field in state]
 
     def tokens(texts: Any) -> Any:
-        return _padded(preprocessor.prompts(texts, None, truncate, longest, most)[0])
+        return padded(preprocessor.prompts(texts, None, truncate, longest, most)[0])
 
     def begin(token_ids: Any, lengths: Any, index: Any, *state: Any) -> Any:
         return dict(zip(names, decoder.begin(token_ids, lengths, index, state), strict=True))
@@ -113,7 +112,7 @@ def row_endpoints(
         return dict(zip(names, written.pop("state"), strict=True)) | written
 
     def continuation(prompts: Any, token_ids: Any) -> Any:
-        return continuations(tokenizer, _ragged(prompts[:, preprocessor.start_tokens :]), _ragged(token_ids))
+        return continuations(tokenizer, ragged(prompts[:, preprocessor.start_tokens :]), ragged(token_ids))
 
     vocabulary_size = generator.backbone.config.vocabulary_size
     known_spellings = spellings_of(tokenizer, vocabulary_size)
@@ -133,7 +132,7 @@ def row_endpoints(
         "texts": _ends(options.end_ids, chosen, AnswerEdges()),
     }
     endpoints = {
-        "tokens": Endpoint(tokens, (texts,), (_TOKENS, _LENGTHS), "Tokens of prompts."),
+        "tokens": Endpoint(tokens, (texts,), (TOKENS, LENGTHS), "Tokens of prompts."),
         "begin": Endpoint(begin, (*_BEGUN, *state), state, "Feeds prompts."),
         "advance": Endpoint(advance, (*_ADVANCED, *state), (*_WRITTEN, *state), "Writes some tokens.", properties),
         "continuation": Endpoint(continuation, _CONTINUED, (_TEXTS,), "Texts of generated tokens."),
@@ -149,13 +148,13 @@ def row_endpoints(
     keep = preprocessor.kept_tokens(longest, most) if truncate else None
 
     def chat_tokens(roles: Any, contents: Any) -> Any:
-        return _padded(preprocessor.chat_ids(*given_messages(roles, contents), keep))
+        return padded(preprocessor.chat_ids(*given_messages(roles, contents), keep))
 
     def chat_continuation(prompts: Any, token_ids: Any) -> Any:
-        return continuations(tokenizer, _ragged(prompts), _ragged(token_ids), anew=True)
+        return continuations(tokenizer, ragged(prompts), ragged(token_ids), anew=True)
 
     return endpoints | {
-        "chat_tokens": Endpoint(chat_tokens, messages, (_TOKENS, _LENGTHS), "Tokens of conversations."),
+        "chat_tokens": Endpoint(chat_tokens, messages, (TOKENS, LENGTHS), "Tokens of conversations."),
         "chat_continuation": Endpoint(chat_continuation, _CONTINUED, (_TEXTS,), "Words of generated answers."),
     }
 
@@ -163,15 +162,3 @@ def row_endpoints(
 def _ends(end_ids: tuple[int, ...], chosen: Any, edges: AnswerEdges) -> dict[str, Any]:
     """What ends a text, and what is cut off at its edges."""
     return {"end_ids": list(end_ids), "stop": split_stops(chosen.stop)[0], **dataclasses.asdict(edges)}
-
-
-def _padded(ids: Any) -> dict[str, Any]:
-    import tensorflow as tf
-
-    return {"token_ids": tf.cast(ids.to_tensor(-1), tf.int32), "lengths": tf.cast(ids.row_lengths(), tf.int32)}
-
-
-def _ragged(token_ids: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.ragged.boolean_mask(token_ids, token_ids >= 0)

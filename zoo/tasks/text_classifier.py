@@ -371,8 +371,10 @@ class TextClassifier(EncoderTask):
           `(batch, labels)`, bool, replaces "label"; it is true if the probability is at least `threshold`. A regression
           returns only "values" `(batch, labels)`.
         * `label_names()`: the labels, strings `(labels,)`.
+        * `tokens`: the same texts to the ids that the model reads, see `zoo.tasks.tokens_endpoint`.
 
         A text longer than the model allows raises an `InvalidArgumentError`, unless the task truncates or has a
         `stride`.
         """
-        return {"serve": self.serve_endpoint("Classifies texts."), **self.label_endpoints()}
+        serve = self.serve_endpoint("Classifies texts.")
+        return {"serve": serve, **self.label_endpoints(), "tokens": self.tokens_endpoint()}

@@ -21,6 +21,7 @@ from zoo.storage import to_dataclass
 from zoo.tasks.encoder_task import EncoderTask
 from zoo.tasks.heads import initializer_of
 from zoo.tasks.pooling import require_pooling
+from zoo.tasks.tokens_endpoint import embed_tokens_endpoint
 from zoo.training.embedding_losses import InBatchNegatives, TripletLoss
 from zoo.training.similarity_losses import CoSENT, CosineRegression
 from zoo.training.vectors import unit_vectors
@@ -260,6 +261,10 @@ class TextEmbedder(EncoderTask):
         digits and underscores become underscores. A text longer than the model allows raises an `InvalidArgumentError`,
         unless the task truncates.
 
+        `tokens(texts)`, `tokens_query(texts)`: the ids that the model reads, with the prompt.
+        `embed_tokens(token_ids)`: the ids of texts to "embeddings", if there is no default prompt, which belongs before
+        the text itself. See `zoo.tasks.tokens_endpoint`.
+
         Raises:
             ValueError: If the endpoints of two prompts would have the same name.
         """
@@ -269,10 +274,17 @@ class TextEmbedder(EncoderTask):
             # a tensor, not a dictionary
             return dataclasses.replace(found, function=lambda texts: found.function(texts)["embeddings"])
 
-        endpoints = {"serve": endpoint(None, "Embeds texts.")}
+        endpoints, tokens = {"serve": endpoint(None, "Embeds texts.")}, {"tokens": self.tokens_endpoint()}
         for prompt in self.preprocessor.prompts:
-            name = "serve_" + re.sub(r"\W", "_", prompt, flags=re.ASCII)
-            if name in endpoints:
+            ending = re.sub(r"\W", "_", prompt, flags=re.ASCII)
+            if f"serve_{ending}" in endpoints:
                 raise ValueError(f"prompts must differ in their letters and digits to be exported, got {prompt!r} too.")
-            endpoints[name] = endpoint(prompt, f"Embeds texts with the prompt {prompt!r}.")
-        return endpoints
+            endpoints[f"serve_{ending}"] = endpoint(prompt, f"Embeds texts with the prompt {prompt!r}.")
+            tokens[f"tokens_{ending}"] = self.tokens_endpoint(self.preprocessor.with_prompt(prompt))
+        if self.preprocessor.default_prompt is None:
+            [output] = self.result_fields()
+            tokens["embed_tokens"] = embed_tokens_endpoint(self, self._vectors, output)
+        return endpoints | tokens
+
+    def _vectors(self, inputs: dict[str, Any]) -> Any:
+        return self.results(self(inputs, training=False))["embeddings"]

@@ -198,7 +198,8 @@ def test_masked_lm(tasks, inputs, answers):
 
 def test_signatures_and_no_texts(answers):
     for name, answer in answers.items():
-        extra = {"classifier": ["label_names"], "pairs": ["label_names"]}
+        extra = {"embedder": ["embed_tokens", "tokens"]}
+        extra |= dict.fromkeys(["classifier", "pairs"], ["label_names", "tokens"])
         extra["tagger"] = ["aggregate", "entities", "label_names", "tag_words"]
         assert answer["signatures"] == sorted(["serve", "serving_default", *extra.get(name, [])])
         empty = answer["empty"]

@@ -107,7 +107,9 @@ def test_pairs_warm_up(make_task, tmp_path):
         task.export(tmp_path / "1", examples=[pairs[0], "a"])
     task.export(tmp_path / "1", examples=pairs)
     answers = warmed(tmp_path / "1")
-    assert [(name, len(inputs["first_texts"])) for name, inputs, _ in answers] == [("serve", 1), ("serve", 3)]
+    assert [(name, len(inputs["first_texts"])) for name, inputs, _ in answers] == [
+        *(("serve", 1), ("serve", 3), ("tokens", 3))
+    ]
     found = answers[1][2]["probabilities"].numpy()
     np.testing.assert_allclose(found, task.predict(tuple(zip(*pairs, strict=True))), rtol=1e-4, atol=1e-5)
     card = (tmp_path / "1" / "model_card.md").read_text(encoding="utf-8")

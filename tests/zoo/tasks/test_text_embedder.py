@@ -177,7 +177,14 @@ def test_everything_is_saved_and_exported(make_task, texts, tmp_path):
         assert loaded.options() == task.options()
         np.testing.assert_allclose(loaded.embed(texts[:2]), task.embed(texts[:2]), rtol=1e-5, atol=1e-6)
     endpoints = task.endpoints()
-    assert list(endpoints) == ["serve", "serve_query", "serve_passage_s2p"]
+    assert list(endpoints) == [
+        "serve",
+        "serve_query",
+        "serve_passage_s2p",
+        "tokens",
+        "tokens_query",
+        "tokens_passage_s2p",
+    ]
     task.export(tmp_path / "export")
     served = tf.saved_model.load(str(tmp_path / "export"))
     for name, prompt in (("serve", None), ("serve_query", "query"), ("serve_passage_s2p", "passage.s2p")):
