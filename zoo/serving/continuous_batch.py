@@ -17,9 +17,9 @@ from zoo.serving.exported_model import ExportedModel
 from zoo.serving.options import Batching
 from zoo.serving.prefixes import Prefixes
 from zoo.serving.row_arrays import ROW_INPUTS, most_probable_tokens, padded, row_inputs
-from zoo.serving.row_scheduling import by_urgency, text_that_gives_way
+from zoo.serving.row_scheduling import by_urgency, text_that_gives_way, that_gives_place
 from zoo.serving.row_states import State, StateFormat, rounded_positions
-from zoo.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, STOP, Writing, WritingRequest, Written
+from zoo.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, REFUSED, STOP, Writing, WritingRequest, Written
 
 # Tokens at the end of a prompt that tell how the first generated ones are spelled, control tokens among them.
 CONTEXT = 32
@@ -63,12 +63,12 @@ class ContinuousBatch:
     """Writes texts with an exported decoder, many at a time, in a thread of its own.
 
     Between two turns of some tokens for all, texts that have ended leave, and others take their places: their prompts
-    are fed in pieces, behind what an earlier prompt has in common with them. Clients share the rows. Of the texts of a
-    client those with the fewest tokens left come first, and sooner the longer they wait. A text gives its row to one of
-    a client with fewer rows, or to a much shorter one, and goes on later, from its state as long as there is room for
-    it. Each text is the one that `generate` writes for its prompt, settings and seed, whatever else is in the batch.
-    While a text in a row follows a grammar, turns have one token; and where one or two texts are alone, of which one is
-    told as it is written.
+    are fed in pieces, behind what an earlier prompt has in common with them. Clients share the rows, and the places to
+    wait. Of the texts of a client those with the fewest tokens left come first, and sooner the longer they wait. A text
+    gives its row to one of a client with fewer rows, or to a much shorter one, and goes on later, from its state as
+    long as there is room for it. Each text is the one that `generate` writes for its prompt, settings and seed,
+    whatever else is in the batch. While a text in a row follows a grammar, turns have one token; and where one or two
+    texts are alone, of which one is told as it is written.
 
     Args:
         model: The exported model, which has the endpoint `advance`.
@@ -189,7 +189,8 @@ class ContinuousBatch:
         Raises:
             ValueError: If the prompt is empty, or leaves no room for a token.
             GrammarError: If no text can follow the grammar.
-            QueueFullError: If too many texts wait.
+            QueueFullError: If too many texts wait, and no other client has more of them. Otherwise the newest text of
+                the client with the most is told that it is refused.
         """
         if not 0 < len(request.prompt) < self.max_length:
             raise ValueError(f"A prompt must have from 1 to {self.max_length - 1} tokens, got {len(request.prompt)}.")
@@ -204,13 +205,20 @@ class ContinuousBatch:
             if writing.mask.must_end:  # its only text is the empty one
                 writing.end(STOP)
                 return writing
+        refused = None
         with self._changed:
             if self._closing:
                 raise QueueFullError("The model is being closed.")
             if len(self._waiting) >= self._most_waiting:
-                raise QueueFullError(f"{len(self._waiting)} texts wait already.")
+                # of those that were put aside, some may have been told
+                refused = that_gives_place([each for each in self._waiting if not each.tokens], writing.client)
+                if refused is None:
+                    raise QueueFullError(f"{len(self._waiting)} texts wait already.")
+                self._waiting.remove(refused)
             self._waiting.append(writing)
             self._changed.notify()
+        if refused is not None:
+            refused.end(REFUSED)
         return writing
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from zoo.serving.continuous_batch import QueueFullError
 from zoo.serving.exported_model import ExportedModel
+from zoo.serving.row_scheduling import that_gives_place
 
 # Most numbers or texts of an output of a batch, where its shape follows from those of the inputs: a small request can
 # ask for logits that no memory holds.
@@ -27,7 +28,7 @@ class LateError(RuntimeError):
     """Nobody waits for the answer any more."""
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Call:
     """A call that waits: its inputs, and who is told the outputs or the error."""
 
@@ -37,6 +38,7 @@ class _Call:
     kind: Any
     deadline: float | None
     tell: Callable[[Any], None]
+    client: str
     is_cancelled: bool = False
 
 
@@ -45,7 +47,7 @@ class DynamicBatch:
 
     While a batch is computed others wait; the next batch is the call that has waited longest, and those that fit to it:
     texts of similar length, arrays of the same sizes, and the same values of what all rows share. No call waits for
-    others to come.
+    others to come. Clients share the places to wait.
 
     Args:
         model: The exported model.
@@ -92,7 +94,7 @@ class DynamicBatch:
         return len(self._waiting)
 
     def call(
-        self, inputs: Mapping[str, Any], tell: Callable[[Any], None], deadline: float | None = None
+        self, inputs: Mapping[str, Any], tell: Callable[[Any], None], deadline: float | None = None, client: str = ""
     ) -> Callable[[], None]:
         """Lets a call be answered.
 
@@ -100,6 +102,7 @@ class DynamicBatch:
             inputs: An array for each input.
             tell: Is given the outputs, or the exception, in another thread.
             deadline: Time of `time.monotonic()` after which nobody waits for the answer.
+            client: Who asks for it. If too many calls wait, the newest one of the client with the most is refused.
 
         Returns:
             A function that cancels the call, if it has not begun.
@@ -107,19 +110,26 @@ class DynamicBatch:
         Raises:
             ValueError: If inputs are missing, unknown, or of another shape than the endpoint takes; or if they are
                 longer than `MOST_LENGTH`, or there would be more outputs than `MOST_OUTPUTS`.
-            QueueFullError: If too many calls wait.
+            QueueFullError: If too many calls wait, and no other client has more of them.
         """
         arrays, rows, outputs, kind = self._checked(inputs)
-        call = _Call(arrays, rows, outputs, kind, deadline, tell)
+        call = _Call(arrays, rows, outputs, kind, deadline, tell, client)
+        refused = None
         with self._changed:
             if self._closing:
                 raise QueueFullError("The model is being closed.")
             if len(self._waiting) >= self._limit:
                 self._waiting = collections.deque(each for each in self._waiting if not each.is_cancelled)
+            full = QueueFullError(f"{len(self._waiting)} calls wait already.")
             if len(self._waiting) >= self._limit:
-                raise QueueFullError(f"{len(self._waiting)} calls wait already.")
+                refused = that_gives_place(self._waiting, client)
+                if refused is None:
+                    raise full
+                self._waiting = collections.deque(each for each in self._waiting if each is not refused)
             self._waiting.append(call)
             self._changed.notify()
+        if refused is not None:
+            _say(refused, full)
 
         def cancel() -> None:
             call.is_cancelled = True

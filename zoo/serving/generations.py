@@ -35,7 +35,7 @@ class Generation:
             usage: The field; None where tokens are not counted.
         """
         if usage is not None:
-            self.input_tokens, self.output_tokens = usage["prompt_tokens"], usage["completion_tokens"]
+            self.input_tokens, self.output_tokens = usage["prompt_tokens"], usage.get("completion_tokens")
 
 
 def begin_generation(scope: MutableMapping[str, Any], operation: str, model: str) -> Generation:

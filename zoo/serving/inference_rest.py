@@ -143,7 +143,9 @@ async def infer(request: Request) -> Response:
             if not set(asked) <= set(known):
                 raise Problem(422, f"outputs must have names of {', '.join(known)} alone.")
             wanted = {each: binary if own is None else own for each, own in asked.items()}
-        answer = await unless_gone(request, version.worker.call(key, inputs, state.limits.seconds))
+        answer = await unless_gone(
+            request, version.worker.call(key, inputs, state.limits.seconds, state.client_of(request))
+        )
         served = {"model_name": name, "model_version": str(version.number)}
     outputs = {each: answer[each] for each in wanted}
     entries = sum(value.size for each, value in outputs.items() if not wanted[each])

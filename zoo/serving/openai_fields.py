@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Val
 
 from zoo.serving.conversation_fields import Message, NamedTool, Tool
 from zoo.serving.grammar_fields import GrammarFields
-from zoo.serving.request_fields import Fields, TextList, as_list, few
+from zoo.serving.request_fields import Fields, as_list, few
 from zoo.serving.whole_texts import ADJUSTMENTS
 
 # Fields of this interface that models here do not have.
@@ -54,10 +54,15 @@ def _is_tokens(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(type(token) is int and 0 <= token < 2**31 for token in value)
 
 
-def _texts(value: Any) -> Any:
-    if isinstance(value, list) and value and all(type(each) is int or _is_tokens(each) for each in value):
-        raise ValueError("must be a text or a list of texts: the models here that make vectors take no tokens")
-    return as_list(value)
+def _inputs(value: Any, info: ValidationInfo) -> list[str] | list[list[int]]:
+    """Texts, or the token ids of texts."""
+    inputs = [value] if isinstance(value, str) or _is_tokens(value) else value
+    if isinstance(inputs, list) and not inputs:
+        raise ValueError("must have at least 1 item")
+    kinds = isinstance(inputs, list) and (all(isinstance(each, str) for each in inputs) or all(map(_is_tokens, inputs)))
+    if not kinds:
+        raise ValueError("must be a text, a list of texts, or token ids: a list of numbers, or a list of such lists")
+    return few(inputs, info)
 
 
 def _choice(value: Any) -> Any:
@@ -83,6 +88,7 @@ class StreamOptions(Fields):
 NewTokens = Annotated[int, AfterValidator(_new_tokens)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Prompts = str | list[int] | list[str | list[int]]
+Inputs = str | list[int] | list[str] | list[list[int]]
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -228,12 +234,12 @@ class ChatBody(WritingBody):
 
 
 class EmbeddingBody(Fields):
-    """A request for vectors."""
+    """A request for the vectors of texts, which are texts or token ids."""
 
     idle = {**_IDLE, "frequency_penalty": (0,), "presence_penalty": (0,), "logit_bias": ({},)}
     notes = _NOTES
     model: str
-    input: Annotated[TextList, BeforeValidator(_texts, json_schema_input_type=str | TextList)]
+    input: Annotated[list[str] | list[list[int]], PlainValidator(_inputs, json_schema_input_type=Inputs)]
     encoding_format: Literal["float", "base64"] = "float"
     # None for the width of the model
     dimensions: int | None = None

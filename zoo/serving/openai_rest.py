@@ -15,12 +15,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from zoo.serving.bodies import read_json
-from zoo.serving.disconnects import unless_gone
 from zoo.serving.generations import begin_generation
 from zoo.serving.openai_choices import ChatAnswer, CompletionAnswer
 from zoo.serving.openai_fields import ChatBody, CompletionBody, EmbeddingBody
 from zoo.serving.problems import Problem
-from zoo.serving.scoring_rest import makes_vectors, require_width
+from zoo.serving.read_texts import read_texts, read_tokens
+from zoo.serving.scoring_rest import makes_vectors, require_width, usage_of
 from zoo.serving.server_state import ServerState
 from zoo.serving.text_answers import answer_texts
 
@@ -76,14 +76,17 @@ async def embeddings(request: Request) -> Response:
     async with state.models.worker(body.model) as worker:
         if not makes_vectors(worker.about):
             raise Problem(422, f"The model {body.model!r} makes no embeddings.")
-        begin_generation(request.scope, "embeddings", body.model)
-        call = worker.call(worker.about["default"], {"texts": body.input}, state.limits.seconds)
-        vectors = (await unless_gone(request, call))["embeddings"].astype("float32")
+        generation = begin_generation(request.scope, "embeddings", body.model)
+        if isinstance(body.input[0], str):
+            outputs, count = await read_texts(request, worker, worker.about["default"], {"texts": body.input})
+        else:
+            outputs, count = await read_tokens(request, worker, body.input)
+    vectors, usage = outputs["embeddings"].astype("float32"), usage_of(count)
+    generation.count(usage)
     require_width(vectors, body.dimensions)
 
     def written(vector: np.ndarray) -> Any:
         return base64.b64encode(vector.tobytes()).decode() if body.encoding_format == "base64" else vector.tolist()
 
     data = [{"object": "embedding", "index": index, "embedding": written(v)} for index, v in enumerate(vectors)]
-    usage = {"prompt_tokens": 0, "total_tokens": 0}
     return JSONResponse({"object": "list", "data": data, "model": body.model, "usage": usage})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from zoo.serving.writing import Writing
 
@@ -12,8 +14,31 @@ SHORTER = 4
 # more when it has waited for long.
 TOKENS_OF_A_SECOND = 50
 
+# What waits has the attribute `client`.
+Waiting = TypeVar("Waiting", bound=Any)
 # Most tokens that a text still has to write.
 Left = Callable[[Writing], int]
+
+
+def that_gives_place(waiting: Sequence[Waiting], client: str) -> Waiting | None:
+    """Returns what loses its place to something new when there is no other one: the newest of the client with the most.
+
+    None if the new one is to be refused: its client has as many.
+
+    Args:
+        waiting: What waits, the newest last.
+        client: Who asks for the new one.
+
+    Example:
+
+    >>> that_gives_place([call_of("a"), call_of("a"), call_of("b")], "c").client
+    'a'
+    """
+    counts = collections.Counter(each.client for each in waiting)
+    most = max(counts.values(), default=0)
+    if counts[client] >= most:
+        return None
+    return next(each for each in reversed(waiting) if counts[each.client] == most)
 
 
 def by_urgency(waiting: Iterable[Writing], left: Left, now: float, rows: Mapping[str, int]) -> list[Writing]:

@@ -19,8 +19,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from zoo.serving.bodies import path_of, read_json
-from zoo.serving.disconnects import unless_gone
 from zoo.serving.problems import Problem
+from zoo.serving.read_texts import read_texts
 from zoo.serving.scoring_fields import (
     EmbedBody,
     PredictBody,
@@ -36,8 +36,8 @@ from zoo.serving.worker_client import WorkerClient
 TEXT_EMBEDDINGS_PATHS = ("/embed", "/similarity", "/predict", "/rerank")
 PATHS = ("/v1/rerank", "/v2/rerank", "/v1/score")
 _ERROR_TYPES = {429: "Overloaded", 500: "Backend", 503: "Unhealthy", 504: "Backend"}
-# As in /v1/embeddings, tokens are not counted.
-_USAGE = {"prompt_tokens": 0, "total_tokens": 0}
+# Where Text Embeddings Inference tells how many tokens its model has read.
+_TOKENS_HEADER = "X-Compute-Tokens"
 
 
 def routes() -> list[Route]:
@@ -57,9 +57,9 @@ async def embed(request: Request) -> JSONResponse:
     state: ServerState = request.app.state.server
     body = EmbedBody.read(await read_json(request, state.limits), state.limits)
     async with state.models.fitting(body.model, makes_vectors) as (_, worker):
-        vectors = await _vectors(request, worker, body.inputs, body.prompt_name)
+        vectors, count = await _vectors(request, worker, body.inputs, body.prompt_name)
     require_width(vectors, body.dimensions)
-    return JSONResponse((_unit(vectors) if body.normalize else vectors).tolist())
+    return _counted((_unit(vectors) if body.normalize else vectors).tolist(), count)
 
 
 async def similarity(request: Request) -> JSONResponse:
@@ -68,8 +68,9 @@ async def similarity(request: Request) -> JSONResponse:
     body = SimilarityBody.read(await read_json(request, state.limits), state.limits)
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
     async with state.models.fitting(body.model, makes_vectors) as (_, worker):
-        vectors = _unit(await _vectors(request, worker, texts, body.parameters.prompt_name))
-    return JSONResponse((vectors[1:] @ vectors[0]).tolist())
+        vectors, count = await _vectors(request, worker, texts, body.parameters.prompt_name)
+    vectors = _unit(vectors)
+    return _counted((vectors[1:] @ vectors[0]).tolist(), count)
 
 
 async def predict(request: Request) -> JSONResponse:
@@ -84,11 +85,11 @@ async def predict(request: Request) -> JSONResponse:
         if any(len(row) != len(inputs) for row in rows):
             raise Problem(422, f"inputs must have rows of {len(inputs)} texts with this model.")
         columns = zip(*rows, strict=True)
-        scores = await _scores_of_labels(request, worker, columns, body.raw_scores)
-        names = (await worker.call("label_names", {}, state.limits.seconds))["label_names"]
+        scores, count = await _scores_of_labels(request, worker, columns, body.raw_scores)
+        names = (await worker.call("label_names", {}, state.limits.seconds, state.client_of(request)))["label_names"]
     labels = [name.decode("utf-8", "replace") for name in names]
     answers = [[{"score": float(row[index]), "label": labels[index]} for index in _best_first(row)] for row in scores]
-    return JSONResponse(answers[0] if is_one else answers)
+    return _counted(answers[0] if is_one else answers, count)
 
 
 async def rerank(request: Request) -> JSONResponse:
@@ -99,28 +100,29 @@ async def rerank(request: Request) -> JSONResponse:
     if path == "/rerank" and "documents" not in content:
         return await _rerank_texts(request, RerankTextsBody.read(content, state.limits))
     body = RerankBody.read(content, state.limits)
-    name, scores = await _scores_of_pairs(request, body.model, [body.query], body.documents)
+    name, scores, count = await _scores_of_pairs(request, body.model, [body.query], body.documents)
     shows = path != "/v2/rerank" if body.return_documents is None else body.return_documents
     results = [
         {"index": index, "relevance_score": float(scores[index])}
         | ({"document": {"text": body.documents[index]}} if shows else {})
         for index in _best_first(scores)[: body.top_n or None]
     ]
-    meta = {"api_version": {"version": "2" if path == "/v2/rerank" else "1"}}
-    return JSONResponse({**_head("rerank", name), "results": results, "meta": meta})
+    version = {"version": "2" if path == "/v2/rerank" else "1"}
+    meta = {"api_version": version, "tokens": {"input_tokens": count, "output_tokens": 0}}
+    return JSONResponse({**_head("rerank", name, count), "results": results, "meta": meta})
 
 
 async def _rerank_texts(request: Request, body: RerankTextsBody) -> JSONResponse:
     state: ServerState = request.app.state.server
     async with state.models.fitting(body.model, ranks) as (_, worker):
         columns = [body.query] * len(body.texts), body.texts
-        scores = (await _scores_of_labels(request, worker, columns, body.raw_scores))[:, 0]
-    return JSONResponse(
-        [
-            {"index": index, **({"text": body.texts[index]} if body.return_text else {}), "score": float(scores[index])}
-            for index in _best_first(scores)
-        ]
-    )
+        rows, count = await _scores_of_labels(request, worker, columns, body.raw_scores)
+    scores = rows[:, 0]
+    results = [
+        {"index": index, **({"text": body.texts[index]} if body.return_text else {}), "score": float(scores[index])}
+        for index in _best_first(scores)
+    ]
+    return _counted(results, count)
 
 
 async def score(request: Request) -> JSONResponse:
@@ -128,13 +130,23 @@ async def score(request: Request) -> JSONResponse:
     state: ServerState = request.app.state.server
     body = ScoreBody.read(await read_json(request, state.limits), state.limits)
     body.require_pairs()
-    name, scores = await _scores_of_pairs(request, body.model, body.first, body.second)
+    name, scores, count = await _scores_of_pairs(request, body.model, body.first, body.second)
     data = [{"index": index, "object": "score", "score": float(each)} for index, each in enumerate(scores)]
-    return JSONResponse({**_head("score", name), "created": int(time.time()), "data": data})
+    return JSONResponse({**_head("score", name, count), "created": int(time.time()), "data": data})
 
 
-def _head(prefix: str, model: str) -> dict[str, Any]:
-    return {"id": f"{prefix}-{secrets.token_hex(12)}", "object": "list", "model": model, "usage": _USAGE}
+def _head(prefix: str, model: str, count: int) -> dict[str, Any]:
+    return {"id": f"{prefix}-{secrets.token_hex(12)}", "object": "list", "model": model, "usage": usage_of(count)}
+
+
+def usage_of(count: int) -> dict[str, int]:
+    """Returns the numbers of tokens by the names of OpenAI, of an answer that has none."""
+    return {"prompt_tokens": count, "total_tokens": count}
+
+
+def _counted(answer: Any, count: int) -> JSONResponse:
+    """An answer of Text Embeddings Inference."""
+    return JSONResponse(answer, headers={_TOKENS_HEADER: f"{count}"})
 
 
 # What models are, by what the server knows of them.
@@ -164,17 +176,17 @@ def ranks(about: dict[str, Any]) -> bool:
 # What they answer.
 
 
-async def _call(request: Request, worker: WorkerClient, endpoint: str, columns: Any) -> Any:
-    """The first output of an endpoint."""
+async def _call(request: Request, worker: WorkerClient, endpoint: str, columns: Any) -> tuple[np.ndarray, int]:
+    """The first output of an endpoint, and the number of tokens that it has read."""
     about = worker.about["endpoints"][endpoint]
     inputs = {field["name"]: list(column) for field, column in zip(about["inputs"], columns, strict=True)}
-    seconds = request.app.state.server.limits.seconds
-    return (await unless_gone(request, worker.call(endpoint, inputs, seconds)))[about["outputs"][0]["name"]]
+    outputs, count = await read_texts(request, worker, endpoint, inputs)
+    return outputs[about["outputs"][0]["name"]], count
 
 
 async def _vectors(
     request: Request, worker: WorkerClient, texts: Sequence[str], prompt: str | None = None
-) -> np.ndarray:
+) -> tuple[np.ndarray, int]:
     endpoint = worker.about["default"]
     if prompt is not None:
         prompts = [name for name in worker.about["endpoints"] if name.startswith("serve_")]
@@ -182,30 +194,33 @@ async def _vectors(
         if endpoint not in prompts:
             known = ", ".join(name.removeprefix("serve_") for name in prompts)
             raise Problem(422, f"prompt_name must be one of {known}." if known else "This model has no prompts.")
-    return (await _call(request, worker, endpoint, [texts])).astype("float32")
+    vectors, count = await _call(request, worker, endpoint, [texts])
+    return vectors.astype("float32"), count
 
 
-async def _scores_of_labels(request: Request, worker: WorkerClient, columns: Any, raw: bool) -> np.ndarray:
+async def _scores_of_labels(request: Request, worker: WorkerClient, columns: Any, raw: bool) -> tuple[np.ndarray, int]:
     """Probabilities, or the values of a regression: raw as they are, otherwise between 0 and 1."""
     has_values = _default(worker.about)["outputs"][0]["name"] == "values"
     if raw and not has_values:
         raise Problem(422, "raw_scores must be false: this model was exported with probabilities.")
-    scores = await _call(request, worker, worker.about["default"], columns)
+    scores, count = await _call(request, worker, worker.about["default"], columns)
     # the logistic function, without an overflow
-    return (1 + np.tanh(scores / 2)) / 2 if has_values and not raw else scores
+    return (1 + np.tanh(scores / 2)) / 2 if has_values and not raw else scores, count
 
 
 async def _scores_of_pairs(
     request: Request, model: str | None, first: Sequence[str], second: Sequence[str]
-) -> tuple[str, np.ndarray]:
-    """The name of the model, and what it says of each pair: a cross-encoder, otherwise the cosines of vectors."""
+) -> tuple[str, np.ndarray, int]:
+    """The name of the model, what it says of each pair (a cross-encoder, otherwise cosines), and the tokens."""
     state: ServerState = request.app.state.server
     async with state.models.fitting(model, ranks, makes_vectors) as (name, worker):
         if ranks(worker.about):
             columns = list(first) * (len(second) // len(first)), second
-            return name, (await _call(request, worker, worker.about["default"], columns))[:, 0]
-        vectors = _unit(await _vectors(request, worker, [*first, *second]))
-    return name, np.sum(vectors[: len(first)] * vectors[len(first) :], axis=1)
+            scores, count = await _call(request, worker, worker.about["default"], columns)
+            return name, scores[:, 0], count
+        vectors, count = await _vectors(request, worker, [*first, *second])
+    vectors = _unit(vectors)
+    return name, np.sum(vectors[: len(first)] * vectors[len(first) :], axis=1), count
 
 
 def require_width(vectors: np.ndarray, dimensions: int | None) -> None:

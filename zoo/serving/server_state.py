@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,18 @@ class ServerState:
         Args:
             request: The request.
         """
-        if self.client_header is not None:
-            # each proxy adds what it has seen behind what it was told, which anybody may have written
-            return ",".join(request.headers.getlist(self.client_header)).rpartition(",")[2].strip()
-        return request.client.host if request.client is not None else ""
+        named = [] if self.client_header is None else request.headers.getlist(self.client_header)
+        return self.client_named(named, request.client.host if request.client is not None else "")
+
+    def client_named(self, named: Sequence[str], address: str) -> str:
+        """Returns who asks.
+
+        Args:
+            named: Values of the header in which a proxy names the client.
+            address: The address of the connection.
+        """
+        # each proxy adds what it has seen behind what it was told, which anybody may have written
+        return address if self.client_header is None else ",".join(named).rpartition(",")[2].strip()
 
     def require_key(self, authorization: str | None) -> None:
         """Raises a `Problem` unless a header `Authorization: Bearer KEY` has the key."""

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 import numpy as np
@@ -118,6 +119,13 @@ class _Service:
 
         return grpc.unary_unary_rpc_method_handler(call)
 
+    def _client(self, context: Any) -> str:
+        """Who asks, as over HTTP: a peer is such as `ipv4:127.0.0.1:4242` or `ipv6:%5B::1%5D:4242`."""
+        address = unquote(context.peer()).partition(":")[2].rpartition(":")[0].strip("[]")
+        header = (self._state.client_header or "").lower()
+        named = [value for name, value in context.invocation_metadata() or () if name == header]
+        return self._state.client_named(named, address)
+
     async def _answer(self, context: Any, function: Callable[[], Awaitable[Any]]) -> Any:
         headers = {key: value for key, value in context.invocation_metadata() or ()}
         self._state.require_key(headers.get("authorization"))
@@ -132,7 +140,7 @@ class _Service:
             if set(request.inputs) != expected:
                 raise Problem(422, f"inputs must have the keys {', '.join(sorted(expected)) or 'of no input'}.")
             inputs = {key: self._array(key, request.inputs[key]) for key in expected}
-            outputs = await worker.call(name, inputs, self._seconds(context))
+            outputs = await worker.call(name, inputs, self._seconds(context), self._client(context))
         wanted = list(request.output_filter) or list(outputs)
         unknown = [key for key in wanted if key not in outputs]
         if unknown:
@@ -153,8 +161,10 @@ class _Service:
             }:
                 raise Problem(422, "This model does not classify: use Predict.")
             inputs = self._examples(request.input, [field["name"] for field in endpoint["inputs"]])
-            answer = await worker.call(name, inputs, self._seconds(context))
-            labels = next(iter((await worker.call("label_names", {}, self._seconds(context))).values()))
+            answer = await worker.call(name, inputs, self._seconds(context), self._client(context))
+            labels = next(
+                iter((await worker.call("label_names", {}, self._seconds(context), self._client(context))).values())
+            )
         response = classification_pb2.ClassificationResponse()
         _fill(response.model_spec, spec.name, version.number, spec.signature_name or DEFAULT_SIGNATURE)
         for row in answer["probabilities"].tolist():

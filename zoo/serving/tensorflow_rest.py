@@ -53,7 +53,7 @@ async def predict(request: Request) -> JSONResponse:
         by_row = "instances" in body
         inputs = _from_instances(body["instances"], fields) if by_row else _from_inputs(body["inputs"], fields)
         state.require_rows(inputs.values())
-        outputs = await unless_gone(request, worker.call(name, inputs, state.limits.seconds))
+        outputs = await unless_gone(request, worker.call(name, inputs, state.limits.seconds, state.client_of(request)))
     entries = sum(value.size for value in outputs.values())
     if entries > MOST_ENTRIES:
         raise Problem(422, f"An answer over HTTP must have at most {MOST_ENTRIES} entries, not {entries}: use gRPC.")
@@ -94,8 +94,8 @@ async def classify(request: Request) -> JSONResponse:
         fields = {field["name"]: field for field in endpoint["inputs"]}
         inputs = _from_instances([{**context, **example} for example in examples], fields)
         state.require_rows(inputs.values())
-        answer = await unless_gone(request, worker.call(name, inputs, state.limits.seconds))
-        names = await worker.call("label_names", {}, state.limits.seconds)
+        answer = await unless_gone(request, worker.call(name, inputs, state.limits.seconds, state.client_of(request)))
+        names = await worker.call("label_names", {}, state.limits.seconds, state.client_of(request))
     labels = _to_json(next(iter(names.values())), "labels")
     rows = answer["probabilities"].tolist()
     return JSONResponse({"result": [[list(pair) for pair in zip(labels, row, strict=True)] for row in rows]})

@@ -15,9 +15,10 @@ from zoo.serving.disconnects import all_or_none, unless_gone
 from zoo.serving.generations import begin_generation
 from zoo.serving.openai_fields import ChatBody, WritingBody
 from zoo.serving.problems import Problem, problem_of
+from zoo.serving.read_texts import require_known
 from zoo.serving.server_state import ServerState
 from zoo.serving.structured_output import require_followable
-from zoo.serving.tokens_rest import has_tokens, require_known
+from zoo.serving.tokens_rest import continues_texts
 from zoo.serving.tool_grammar import call_grammar
 from zoo.serving.worker_client import WorkerClient
 
@@ -230,7 +231,7 @@ async def _fitting(worker: WorkerClient, body: WritingBody, asked: list[dict[str
 def _require_writer(worker: WorkerClient, name: str, asked: list[dict[str, Any]]) -> None:
     if not {"advance", "generate"} & set(worker.about["endpoints"]):
         raise Problem(422, f"The model {name!r} does not write texts.")
-    if has_tokens(worker.about):
+    if continues_texts(worker.about):
         require_known(worker, [token for each in asked for token in each.get("token_ids", ())])
         require_known(worker, [token for token, _ in asked[0].get("logit_bias", ())])
 

@@ -16,14 +16,13 @@ from starlette.routing import Route
 from zoo.serving.bodies import read_json
 from zoo.serving.conversation_fields import Message, Tool
 from zoo.serving.problems import Problem
+from zoo.serving.read_texts import require_known, without_special
 from zoo.serving.request_fields import Fields, few
 from zoo.serving.row_arrays import padded
 from zoo.serving.server_state import ServerState
 from zoo.serving.worker_client import WorkerClient
 
 PATHS = ("/tokenize", "/detokenize")
-# Tokens before one that tell how it is spelled.
-_BEFORE = 32
 
 
 class ContentBody(Fields):
@@ -73,71 +72,80 @@ def routes() -> list[Route]:
 async def tokenize(request: Request) -> JSONResponse:
     """Answers the tokens of a text or a conversation."""
     state: ServerState = request.app.state.server
+    client = state.client_of(request)
     content = await read_json(request, state.limits)
     if "content" in content:
-        return await _tokens_with_pieces(state, ContentBody.read(content, state.limits))
+        return await _tokens_with_pieces(state, client, ContentBody.read(content, state.limits))
     body: Any = (ConversationBody if "messages" in content else PromptBody).read(content, state.limits)
-    async with state.models.fitting(body.model, has_tokens) as (name, worker):
+    async with state.models.fitting(body.model, continues_texts, has_tokens) as (name, worker):
         if isinstance(body, PromptBody):
-            ids = await _ids(state, worker, body.prompt, body.add_special_tokens)
+            ids = await _ids(state, worker, client, body.prompt, body.add_special_tokens)
         elif "chat_tokens" not in worker.about["endpoints"]:
             raise Problem(422, f"The model {name!r} has no chat format: send a prompt.")
         else:
             messages, tools = ([each.request() for each in part] for part in (body.messages, body.tools))
             ids = await worker.chat_tokens(messages, tools, state.limits.seconds)
-        longest = worker.about["endpoints"]["advance"]["properties"]["max_length"]
-    return JSONResponse({"count": len(ids), "max_model_len": longest, "tokens": ids})
+    return JSONResponse({"count": len(ids), "max_model_len": _facts(worker.about)["max_length"], "tokens": ids})
 
 
-async def _tokens_with_pieces(state: ServerState, body: ContentBody) -> JSONResponse:
-    async with state.models.fitting(body.model, has_tokens) as (_, worker):
-        ids = await _ids(state, worker, body.content, body.add_special)
-        if not body.with_pieces or not ids:
+async def _tokens_with_pieces(state: ServerState, client: str, body: ContentBody) -> JSONResponse:
+    async with state.models.fitting(body.model, continues_texts, has_tokens) as (_, worker):
+        ids = await _ids(state, worker, client, body.content, body.add_special)
+        if not body.with_pieces:
             return JSONResponse({"tokens": ids})
-        before = [ids[max(place - _BEFORE, 0) : place] for place in range(len(ids))]
-        *pieces, whole = await _texts(state, worker, [*before, []], [*([token] for token in ids), ids])
-    if "".join(pieces) != whole:
-        raise Problem(422, "with_pieces must be false: a token of this text is a part of a character.")
-    return JSONResponse({"tokens": [{"id": token, "piece": p} for token, p in zip(ids, pieces, strict=True)]})
+        if "spellings" not in worker.about["endpoints"]:
+            raise Problem(422, "with_pieces must be false with this model.")
+        answer = await worker.call("spellings", {"token_ids": ids}, state.limits.seconds, client)
+    pieces = map(_piece, answer["spellings"].tolist())
+    return JSONResponse({"tokens": [{"id": token, "piece": piece} for token, piece in zip(ids, pieces, strict=True)]})
+
+
+def _piece(spelling: bytes) -> str | list[int]:
+    """What a token adds to a text; the bytes of one that is a part of a character."""
+    try:
+        return spelling.decode()
+    except UnicodeDecodeError:
+        return list(spelling)
 
 
 async def detokenize(request: Request) -> JSONResponse:
     """Answers the text of tokens, by the names of both programs; tokens that begin or end texts have none."""
     state: ServerState = request.app.state.server
+    client = state.client_of(request)
     body = TokensBody.read(await read_json(request, state.limits), state.limits)
-    async with state.models.fitting(body.model, has_tokens) as (_, worker):
+    async with state.models.fitting(body.model, continues_texts) as (_, worker):
         require_known(worker, body.tokens)
-        start = await _ids(state, worker, "", True)
+        start = await _ids(state, worker, client, "", True)
         ends = worker.about["endpoints"]["advance"]["properties"]["texts"]["end_ids"]
         ids = body.tokens[len(start) if body.tokens[: len(start)] == start else 0 :]
         ids = [token for token in ids if token not in ends]
-        text = (await _texts(state, worker, [[]], [ids]))[0]
+        inputs = {"prompts": padded([[]]), "token_ids": padded([ids])}
+        answer = await worker.call("continuation", inputs, state.limits.seconds, client)
+    text = answer["texts"][0].decode("utf-8", "replace")
     return JSONResponse({"content": text, "prompt": text})
 
 
-def has_tokens(about: dict[str, Any]) -> bool:
-    """Whether a model says the tokens of a text, and the text of tokens."""
+def continues_texts(about: dict[str, Any]) -> bool:
+    """Whether a model writes token by token, and says the tokens of a text, and the text of tokens."""
     return {"tokens", "continuation", "advance"} <= set(about["endpoints"])
 
 
-def require_known(worker: WorkerClient, token_ids: list[int]) -> None:
-    """Raises a `Problem` if the model has no token of a number: it would end all texts of its batch."""
-    count = worker.about["endpoints"]["forward"]["outputs"][0]["shape"][-1]
-    if max(token_ids, default=0) >= count:
-        raise Problem(422, f"Tokens must be numbers from 0 to {count - 1} with this model.")
+def has_tokens(about: dict[str, Any]) -> bool:
+    """Whether a model says the tokens of a text."""
+    endpoint = about["endpoints"].get("tokens")
+    return endpoint is not None and len(endpoint["inputs"]) == 1
 
 
-async def _ids(state: ServerState, worker: WorkerClient, text: str, has_start: bool) -> list[int]:
-    """The tokens of a text, with those that stand before each prompt or without."""
-    answer = await worker.call("tokens", {"texts": [text, ""]}, state.limits.seconds)
+def _facts(about: dict[str, Any]) -> dict[str, Any]:
+    return about["endpoints"]["advance" if continues_texts(about) else "tokens"]["properties"]
+
+
+async def _ids(state: ServerState, worker: WorkerClient, client: str, text: str, has_special: bool) -> list[int]:
+    """The tokens of a text, with those that stand around each text or without."""
+    answer = await worker.call("tokens", {"texts": [text, ""]}, state.limits.seconds, client)
     ids, start = (row[:length].tolist() for row, length in zip(answer["token_ids"], answer["lengths"], strict=True))
-    return ids if has_start or ids[: len(start)] != start else ids[len(start) :]
-
-
-async def _texts(
-    state: ServerState, worker: WorkerClient, before: list[list[int]], token_ids: list[list[int]]
-) -> list[str]:
-    """The texts that tokens add to those before them."""
-    inputs = {"prompts": padded(before), "token_ids": padded(token_ids)}
-    texts = (await worker.call("continuation", inputs, state.limits.seconds))["texts"].tolist()
-    return [text.decode("utf-8", "replace") for text in texts]
+    if has_special:
+        return ids
+    if not continues_texts(worker.about):
+        return without_special(ids, _facts(worker.about))
+    return ids if ids[: len(start)] != start else ids[len(start) :]

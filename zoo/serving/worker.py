@@ -36,10 +36,11 @@ from zoo.serving.logs import set_up_logs
 from zoo.serving.messages import pack, receive
 from zoo.serving.options import Batching, Limits
 from zoo.serving.recorded_requests import replay
+from zoo.serving.row_scheduling import that_gives_place
 from zoo.serving.talk import Talk, UnwritableError, read_piece
 from zoo.serving.token_scores import score_of
 from zoo.serving.whole_texts import ADJUSTMENTS, OF_THE_WRITER, UnknownSettingError, call_of, text_of
-from zoo.serving.writing import LENGTH, STOP, WritingRequest, Written
+from zoo.serving.writing import LENGTH, REFUSED, STOP, WritingRequest, Written
 
 # Kinds of errors, as the server tells them from each other.
 INVALID, BUSY, LATE, FAILED = "invalid", "busy", "late", "failed"
@@ -60,11 +61,13 @@ class _Asked:
     """A request that is being answered; it may be cancelled at any moment, in any thread.
 
     Args:
+        number: Its `id`.
         deadline: Time of `time.monotonic()` after which nobody waits for the answer; None for never.
+        client: Who asks.
     """
 
-    def __init__(self, deadline: float | None) -> None:
-        self.deadline = deadline
+    def __init__(self, number: int, deadline: float | None, client: str) -> None:
+        self.number, self.deadline, self.client = number, deadline, client
         self._lock, self._cancel = threading.Lock(), None
         self.is_cancelled = False
 
@@ -126,7 +129,9 @@ class Worker:
         self._tokenizing = concurrent.futures.ThreadPoolExecutor(2, "tokens")
         # what takes long before a text is begun: other texts do not wait behind it
         self._scoring = concurrent.futures.ThreadPoolExecutor(1, "scores and grammars")
-        self._places = threading.BoundedSemaphore(waiting)  # for texts whose prompts are not tokenized yet
+        # texts whose prompts are not tokenized yet
+        self._unread: dict[_Asked, dict[str, Any]] = {}
+        self._most_unread, self._unread_lock = waiting, threading.Lock()
 
     def handle(self, request: dict[str, Any]) -> None:
         """Answers a request, now or later."""
@@ -135,17 +140,10 @@ class Worker:
             if operation == "call":
                 self._call(number, request, self._begin(number, request))
             elif operation == "write":
-                if not self._places.acquire(blocking=False):
-                    raise QueueFullError("Too many texts wait already.")
-                try:
-                    is_long = request.get("grammar") is not None or (
-                        request.get("echo") and request.get("tells_tokens")
-                    )
-                    threads = self._scoring if is_long else self._tokenizing
-                    threads.submit(self._write_when_free, number, request, self._begin(number, request))
-                except BaseException:
-                    self._places.release()
-                    raise
+                asked = self._begin(number, request)
+                self._let_wait(asked, request)
+                is_long = request.get("grammar") is not None or (request.get("echo") and request.get("tells_tokens"))
+                (self._scoring if is_long else self._tokenizing).submit(self._write_when_free, asked)
             elif operation == "tokens":
                 asked = self._begin(number, request)
                 self._tokenizing.submit(self._tell_tokens, number, request, asked)
@@ -202,7 +200,8 @@ class Worker:
 
     def _begin(self, number: int, request: dict[str, Any]) -> _Asked:
         seconds = request.get("seconds")
-        asked = self._asked[number] = _Asked(None if seconds is None else time.monotonic() + seconds)
+        deadline = None if seconds is None else time.monotonic() + seconds
+        asked = self._asked[number] = _Asked(number, deadline, request.get("client", ""))
         return asked
 
     def _call(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
@@ -218,21 +217,35 @@ class Worker:
                 self._send({"id": number, "outputs": answer})
 
         try:
-            asked.begins(batch.call(request["inputs"], tell, asked.deadline))
+            asked.begins(batch.call(request["inputs"], tell, asked.deadline, asked.client))
         except ValueError as error:  # of the checks of shapes and types, which show no values
             raise RefusedError(str(error)) from error
 
-    def _write_when_free(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
+    def _let_wait(self, asked: _Asked, request: dict[str, Any]) -> None:
+        """Gives a text a place to wait until a thread reads its prompt."""
+        refused = None
+        full = QueueFullError("Too many texts wait already.")
+        with self._unread_lock:
+            if len(self._unread) >= self._most_unread:
+                refused = that_gives_place(list(self._unread), asked.client)
+                if refused is None:
+                    raise full
+                del self._unread[refused]
+            self._unread[asked] = request
+        if refused is not None:
+            self._fail(refused.number, full)
+
+    def _write_when_free(self, asked: _Asked) -> None:
+        with self._unread_lock:
+            request = self._unread.pop(asked, None)
+        if request is None or asked.is_cancelled:  # it has lost its place, or nobody wants it
+            return
         try:
-            if asked.is_cancelled:
-                return
             if asked.is_late:
                 raise LateError("Nobody waits for the text.")
-            self._write(number, request, asked)
+            self._write(asked.number, request, asked)
         except Exception as error:  # each request is answered, whatever it raises
-            self._fail(number, error)
-        finally:
-            self._places.release()
+            self._fail(asked.number, error)
 
     def _write(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         writer = self._writer
@@ -283,6 +296,9 @@ class Worker:
             return answer
 
         def tell(written: Written) -> None:
+            if written.reason == REFUSED:
+                self._fail(number, QueueFullError("Too many texts wait already."))
+                return
             if written.error:
                 logging.getLogger(__name__).error("A text could not be written: %s", written.error)
             try:
@@ -327,7 +343,7 @@ class Worker:
                 before = {"before": request["text"]} if request.get("echo") else {}
                 self._send({"id": number, "text": text, "reason": STOP, **before})
 
-        asked.begins(self._batches[name].call(inputs, tell, asked.deadline))
+        asked.begins(self._batches[name].call(inputs, tell, asked.deadline, asked.client))
 
     def _fail(self, number: int, error: Exception) -> None:
         self._asked.pop(number, None)

@@ -120,18 +120,21 @@ class WorkerClient:
             if not (self._listening.done() or self._closing):
                 await self._end_if_stuck()
 
-    async def call(self, endpoint: str, inputs: dict[str, Any], seconds: float | None = None) -> dict[str, Any]:
+    async def call(
+        self, endpoint: str, inputs: dict[str, Any], seconds: float | None = None, client: str = ""
+    ) -> dict[str, Any]:
         """Returns the outputs of an endpoint, arrays by name.
 
         Args:
             endpoint: Its name.
             inputs: An array or nested lists for each input.
             seconds: How long somebody waits for the answer.
+            client: Who asks for it: clients share the places to wait.
 
         Raises:
             WorkerError: If it does not answer.
         """
-        request = {"operation": "call", "endpoint": endpoint, "inputs": inputs, "seconds": seconds}
+        request = {"operation": "call", "endpoint": endpoint, "inputs": inputs, "seconds": seconds, "client": client}
         return (await self._ask_once(request, seconds))["outputs"]
 
     async def chat_tokens(

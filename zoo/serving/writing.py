@@ -16,6 +16,8 @@ import zoo
 
 # Why a text ended: as the fields `finish_reason` of well-known interfaces name it, and those that it has no name for.
 STOP, LENGTH, CANCELLED, DEADLINE, FAILED = "stop", "length", "cancelled", "deadline", "failed"
+# Why a text has not begun.
+REFUSED = "refused"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +45,7 @@ class WritingRequest:
         stop: Stop strings, in addition to those of the model.
         streams_text: Whether pieces are wanted while the text is being written.
         deadline: Time of `time.monotonic()` after which nobody waits for the text; None for never.
-        client: Who asks for it: clients share the rows of a batch.
+        client: Who asks for it: clients share the rows of a batch, and the places to wait.
     """
 
     prompt: Sequence[int]

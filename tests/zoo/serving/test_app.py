@@ -99,7 +99,10 @@ def test_tokens(client, chat_model):
     pieces = post("/tokenize", content=words, with_pieces=True)["tokens"]
     assert "".join(each["piece"] for each in pieces) == words and 1 < len(pieces) < len(words)
     assert post("/tokenize", content=words, add_special=True)["tokens"] == [each["id"] for each in pieces]
-    assert "a part of a character" in post("/tokenize", content=text, with_pieces=True)[1]
+    # tokens that are parts of characters have their bytes
+    pieces = [each["piece"] for each in post("/tokenize", content=text, with_pieces=True)["tokens"]]
+    spelled = [piece.encode() if isinstance(piece, str) else bytes(piece) for piece in pieces]
+    assert b"".join(spelled).decode() == text and any(isinstance(piece, list) for piece in pieces)
     assert post("/detokenize", tokens=[*ids, chat_model.tokenizer.end_id]) == {"content": text, "prompt": text}
     assert post("/detokenize", tokens=[])["content"] == "" and post("/tokenize", content="")["tokens"] == []
     parts = ["system\nYou are a friend.", "\n", "user\nwho are you", "\n", "assistant\n"]

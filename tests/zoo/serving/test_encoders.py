@@ -1,5 +1,8 @@
 """Labels and vectors over all interfaces: those of the tasks themselves."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 
@@ -96,12 +99,90 @@ def test_embeddings(address, client, tasks):
         ({"model": "labels"}, "makes no embeddings"),
         ({"dimensions": 3}, f"dimensions must be {expected.shape[1]}"),
         ({"input": []}, "input must have at least 1 item"),
-        ({"input": [5, 6]}, "take no tokens"),
-        ({"input": [[5, 6]]}, "take no tokens"),
+        ({"input": [5, "who"]}, "input must be a text, a list of texts, or token ids"),
+        ({"input": [[5], []]}, "input must be a text, a list of texts, or token ids"),
+        ({"input": [5, 64]}, "Tokens must be numbers from 0 to 63 with this model."),
+        ({"input": [[5] * 97]}, "A text has more tokens than the model takes (96)."),
         ({"encoding_format": "hex"}, "encoding_format must be 'float' or 'base64'"),
     ):
         answer = client.post("/v1/embeddings", json={"model": "vectors", "input": "who", **change})
         assert answer.status_code == 422 and reason in answer.json()["error"]["message"]
+
+
+def token_count(tasks, *texts):
+    """Of one text, or of a pair, as the model reads them, by the tokenizer alone."""
+    tokenizer = tasks["vectors"].tokenizer
+    return 1 + sum(len(tokenizer.tokenize(text)) + 1 for text in texts)
+
+
+def test_embeddings_of_token_ids(client, tasks):
+    """As a client sends them that cuts texts by their tokens; special tokens may stand around them."""
+    tokenizer, count = tasks["vectors"].tokenizer, sum(token_count(tasks, text) for text in TEXTS[:2])
+    ids = [tokenizer.tokenize(text).numpy().tolist() for text in TEXTS[:2]]
+    special = [[tokenizer.start_id, *row, tokenizer.end_id] for row in ids]
+    expected = tasks["vectors"].embed(TEXTS[:2])
+    for rows in (ids, special, [special[0], ids[1]]):
+        answer = client.post("/v1/embeddings", json={"model": "vectors", "input": rows}).json()
+        np.testing.assert_allclose([each["embedding"] for each in answer["data"]], expected, **CLOSE)
+        assert answer["usage"] == {"prompt_tokens": count, "total_tokens": count}
+    one = client.post("/v1/embeddings", json={"model": "vectors", "input": ids[1]}).json()
+    np.testing.assert_allclose([each["embedding"] for each in one["data"]], expected[1:], **CLOSE)
+
+
+def test_tokens_are_counted(client, tasks):
+    counts = [token_count(tasks, text) for text in TEXTS]
+    usage = {"prompt_tokens": sum(counts), "total_tokens": sum(counts)}
+    assert client.post("/v1/embeddings", json={"model": "vectors", "input": TEXTS}).json()["usage"] == usage
+    assert "gen_ai_client_token_usage" in client.get("/metrics").text
+    pairs = sum(token_count(tasks, QUERY, each) for each in DOCUMENTS)
+    for model, expected in (
+        ("relevant", pairs),
+        ("vectors", sum(token_count(tasks, each) for each in (QUERY, *DOCUMENTS))),
+    ):
+        ranked = client.post("/v1/rerank", json={"model": model, "query": QUERY, "documents": DOCUMENTS}).json()
+        scored = client.post("/v1/score", json={"model": model, "text_1": QUERY, "text_2": DOCUMENTS}).json()
+        assert ranked["usage"] == scored["usage"] == {"prompt_tokens": expected, "total_tokens": expected}
+        assert ranked["meta"]["tokens"] == {"input_tokens": expected, "output_tokens": 0}
+    prompted = sum(token_count(tasks, f"query: {text}") for text in TEXTS)
+    for path, body, expected in (
+        ("/embed", {"inputs": TEXTS}, sum(counts)),
+        ("/embed", {"inputs": TEXTS, "prompt_name": "query"}, prompted),
+        ("/similarity", {"inputs": {"source_sentence": TEXTS[0], "sentences": TEXTS[1:]}}, sum(counts)),
+        ("/predict", {"inputs": [[text] for text in TEXTS], "model": "labels"}, sum(counts)),
+        ("/rerank", {"query": QUERY, "texts": DOCUMENTS, "model": "relevance"}, pairs),
+    ):
+        answer = client.post(path, json=body)
+        assert answer.headers["X-Compute-Tokens"] == f"{expected}", path
+
+
+def test_tokens_of_encoders(client, tasks):
+    tokenizer = tasks["vectors"].tokenizer
+    for text in TEXTS:
+        ids = tokenizer.tokenize(text).numpy().tolist()
+        assert client.post("/tokenize", json={"model": "vectors", "content": text}).json() == {"tokens": ids}
+        whole = client.post("/tokenize", json={"model": "labels", "prompt": text}).json()
+        count = token_count(tasks, text)
+        assert (whole["count"], whole["max_model_len"], len(whole["tokens"])) == (count, 96, count)
+        assert str(ids)[1:-1] in str(whole["tokens"])
+
+
+def test_an_export_that_says_no_tokens(folder, run_server, tmp_path, tasks):
+    """As earlier versions made them."""
+    shutil.copytree(folder / "vectors", tmp_path / "vectors")
+    path = tmp_path / "vectors" / "1" / "signature.json"
+    description = json.loads(path.read_text())
+    for name in ("tokens", "tokens_query", "embed_tokens"):
+        del description["endpoints"][name]
+    path.write_text(json.dumps(description))
+    with run_server(tmp_path) as address, httpx.Client(base_url=address, timeout=60) as client:
+        answer = client.post("/v1/embeddings", json={"model": "vectors", "input": TEXTS}).json()
+        np.testing.assert_allclose(
+            [each["embedding"] for each in answer["data"]], tasks["vectors"].embed(TEXTS), **CLOSE
+        )
+        assert answer["usage"] == {"prompt_tokens": 0, "total_tokens": 0}
+        answer = client.post("/v1/embeddings", json={"model": "vectors", "input": [5]})
+        assert answer.status_code == 422 and "this model takes no token ids" in answer.json()["error"]["message"]
+        assert client.post("/tokenize", json={"content": "a"}).status_code == 404
 
 
 def cosines(first, second):
@@ -129,7 +210,9 @@ def test_clients_of_text_embeddings_inference(address, client, tasks):
     for answer, row in zip(answers, rows, strict=True):
         assert [each["label"] for each in answer] == [names[index] for index in np.argsort(-row)]
         np.testing.assert_allclose([each["score"] for each in answer], np.sort(row)[::-1], **CLOSE)
-    assert client.post("/predict", json={"inputs": TEXTS[0], "model": "labels"}).json() == answers[0]
+    alone = client.post("/predict", json={"inputs": TEXTS[0], "model": "labels"}).json()
+    assert [each["label"] for each in alone] == [each["label"] for each in answers[0]]
+    np.testing.assert_allclose(*([each["score"] for each in answer] for answer in (alone, answers[0])), **CLOSE)
     [one] = client.post("/predict", json={"inputs": TEXTS[:2], "model": "relevance", "raw_scores": True}).json()
     np.testing.assert_allclose(one["score"], tasks["relevance"].predict(([TEXTS[0]], [TEXTS[1]]))[0, 0], **CLOSE)
 
@@ -187,7 +270,10 @@ def test_ranks(client, tasks):
         ("/v1/rerank", {"query": "a", "documents": ["a"], "rank_fields": ["b"]}, 422, "rank_fields is not supported."),
         ("/v1/rerank", {"query": "a", "documents": ["a"], "model": "labels"}, 404, "none for this route"),
         ("/v1/score", {"text_1": ["a", "b"], "text_2": ["a"]}, 422, "as many as text_2"),
-        ("/tokenize", {"content": "a"}, 404, "There is no model for this route."),
+        ("/tokenize", {"content": "a"}, 404, "model must be one of labels, vectors."),
+        ("/tokenize", {"content": "a", "model": "relevant"}, 404, "none for this route"),
+        ("/tokenize", {"content": "a", "model": "labels", "with_pieces": True}, 422, "with_pieces must be false"),
+        ("/detokenize", {"tokens": [5]}, 404, "There is no model for this route."),
     ],
 )
 def test_what_these_routes_refuse(client, path, body, status, reason):
