@@ -58,7 +58,8 @@ def test_a_cache_to_which_others_may_write(saved, tmp_path, monkeypatch):
     for folder in (cache, place.parent, place):
         for mode in (0o770, 0o702, 0o1777):
             folder.chmod(mode)
-            with pytest.raises(ConfigError, match=f"nobody else may write, .*{re.escape(folder.name)}.* has the mode {mode:o}"):
+            said = f"nobody else may write, .*{re.escape(folder.name)}.* has the mode {mode:o}"
+            with pytest.raises(ConfigError, match=said):
                 asyncio.run(exported(str(saved), None, cache))
             with pytest.raises(ConfigError, match="nobody else may write"):
                 export_process.export(str(saved), None, cache)

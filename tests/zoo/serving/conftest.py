@@ -73,14 +73,15 @@ def loop():
 
 
 @contextlib.contextmanager
-def running(folder, *, api_key=None, limits=None, options=None, interval=0.2):
+def running(folder, *, api_key=None, limits=None, options=None, **others):
     """A server in a thread; its address."""
     from zoo.serving.application import app
     from zoo.serving.http_server import HttpServer, listen
     from zoo.serving.options import Batching, Limits
 
     limits = limits or Limits()
-    application = app(folder, limits=limits, batching=Batching(**(options or {})), api_key=api_key, interval=interval)
+    others = {"api_key": api_key, "interval": 0.2, **others}
+    application = app(folder, limits=limits, batching=Batching(**(options or {})), **others)
     server, listener = HttpServer(application, limits, 20, application.state.begin_end), listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

@@ -419,6 +419,38 @@ def test_counters(client):
     assert "# TYPE zoo_tokens_total counter" in client.get("/metrics").text
 
 
+def test_a_client_with_many_requests_leaves_places_for_others(models, run_server):
+    """The proxy says who asks."""
+    options = {"rows": 1, "steps": 1}
+    with run_server(models, limits=Limits(waiting=4), options=options, client_header="X-Client") as address:
+        answers, stop = {"greedy": [], "other": []}, threading.Event()
+
+        def ask(client, most):
+            body = {**ASKED, "max_tokens": most, "prompt": "hello"}
+            answer = httpx.post(f"{address}/v1/completions", json=body, headers={"X-Client": client}, timeout=60)
+            answers[client].append(answer)
+
+        def ask_again():
+            while not stop.is_set():
+                ask("greedy", 40)
+                time.sleep(0.01)
+
+        threads = [threading.Thread(target=ask_again) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        while not any(answer.status_code == 429 for answer in answers["greedy"]):
+            time.sleep(0.01)
+        for _ in range(5):
+            ask("other", 4)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert [answer.status_code for answer in answers["other"]] == [200] * 5
+    refused = [answer for answer in answers["greedy"] if answer.status_code == 429]
+    assert {answer.status_code for answer in answers["greedy"]} == {200, 429}
+    assert all(answer.headers["Retry-After"] == "1" for answer in refused)
+
+
 def test_keys_queues_and_deadlines(models, run_server):
     limits = Limits(waiting=2, seconds=0.4)
     with run_server(models, api_key="secret", limits=limits, options={"rows": 1, "steps": 1}) as address:

@@ -393,6 +393,30 @@ def test_a_listener_that_raises_harms_nobody(exported):
         assert fine.text and fine.last.reason == "length"
 
 
+def test_clients_share_the_places_to_wait(exported, monkeypatch):
+    """A text that was put aside is no newest one: some of it may have been told."""
+    with ContinuousBatch(exported, Batching(rows=1), waiting=2) as batch:
+        monkeypatch.setattr(batch, "_turn", lambda: time.sleep(0.001))
+        prompt = batch.tokens(["hello"])[0]
+        listeners = {name: Listener() for name in ("first", "second", "other", "more")}
+
+        def write(name, client):
+            return batch.write(WritingRequest(prompt, 3, client=client), listeners[name])
+
+        first = write("first", "greedy")
+        write("second", "greedy")
+        with pytest.raises(QueueFullError, match="2 texts wait already"):
+            write("more", "greedy")
+        write("other", "other")
+        assert listeners["second"].last.reason == "refused"
+        first.tokens.append(5)
+        with pytest.raises(QueueFullError, match="2 texts wait already"):
+            write("more", "other")
+        first.tokens.clear()
+        monkeypatch.undo()
+    assert listeners["first"].last.reason == listeners["other"].last.reason == "length"
+
+
 def test_wrong_requests(exported):
     with ContinuousBatch(exported, Batching(rows=1), waiting=1) as batch:
         for prompt in ([], [5] * 160):

@@ -123,3 +123,20 @@ def test_outputs_of_a_batch_are_no_more_than_those_of_a_call(model):
         model.may_go.set()
         assert [told.get(timeout=10)["lengths"].tolist() for told in asked] == [[3]] * 10
     assert [len(call) for call in model.calls] == [1, 4, 4, 2]
+
+
+def test_clients_share_the_places_to_wait(model):
+    with DynamicBatch(model, "lengths", waiting=3) as batch:
+        block(batch, model)
+        greedy = [ask(batch, [text], client="greedy")[0] for text in (b"1", b"22", b"333")]
+        with pytest.raises(QueueFullError, match="3 calls wait already"):
+            ask(batch, [b"4444"], client="greedy")
+        other, _ = ask(batch, [b"55555"], client="other")
+        # the newest of the client with the most is refused at once
+        assert isinstance(greedy[2].get(timeout=10), QueueFullError)
+        third, _ = ask(batch, [b"666666"], client="third")
+        assert isinstance(greedy[1].get(timeout=10), QueueFullError)
+        with pytest.raises(QueueFullError, match="3 calls wait already"):
+            ask(batch, [b"7777777"], client="other")
+        model.may_go.set()
+        assert [told.get(timeout=10)["lengths"].tolist() for told in (greedy[0], other, third)] == [[1], [5], [6]]

@@ -4,7 +4,7 @@ import types
 
 import pytest
 
-from zoo.serving.row_scheduling import SHORTER, TOKENS_OF_A_SECOND, by_urgency, text_that_gives_way
+from zoo.serving.row_scheduling import SHORTER, TOKENS_OF_A_SECOND, by_urgency, text_that_gives_way, that_gives_place
 
 # of one client
 ROWS = {"a": 3}
@@ -67,3 +67,24 @@ def test_clients_share_rows():
     # who has more rows takes none of a client with fewer, however long
     assert text_that_gives_way(written, text(25, client="many"), left, 8, {"many": 2, "few": 1}) is None
     assert text_that_gives_way(written, text(20, client="many"), left, 8, {"many": 2, "few": 1}) is longest
+
+
+@pytest.mark.parametrize(
+    ("waiting", "client", "place"),
+    [
+        ("aaa", "a", None),
+        ("aaa", "b", 2),
+        ("aab", "b", 1),
+        ("baa", "c", 2),
+        # as many as the client with the most
+        ("ab", "a", None),
+        ("abab", "b", None),
+        # of several clients with as many, the newest
+        ("abba", "c", 3),
+        ("aabb", "c", 3),
+        ("", "a", None),
+    ],
+)
+def test_the_client_with_the_most_gives_a_place(waiting, client, place):
+    texts = [text(8, client=each) for each in waiting]
+    assert that_gives_place(texts, client) is (None if place is None else texts[place])
