@@ -31,8 +31,8 @@ def tokens_endpoint(task: Any, texts: tuple[Field, ...], preprocessor: Any) -> E
         inputs, row = preprocessor.inference_rows(given if len(given) > 1 else given[0])
         ids = tf.ragged.boolean_mask(inputs["token_ids"], inputs["padding_mask"])
         if row is not None:
-            windows = tf.RaggedTensor.from_value_rowids(ids.row_lengths(), row, tf.shape(given[0], tf.int64)[0])
-            ids = tf.RaggedTensor.from_row_lengths(ids.flat_values, tf.reduce_sum(windows, axis=1))
+            lengths = tf.math.unsorted_segment_sum(ids.row_lengths(), row, tf.shape(given[0])[0])
+            ids = tf.RaggedTensor.from_row_lengths(ids.flat_values, lengths)
         return padded(ids)
 
     return Endpoint(tokens, texts, (TOKENS, LENGTHS), "Tokens that the model reads.", _facts(task))
