@@ -49,10 +49,19 @@ def test_a_model_is_exported_once(saved, chat_model, tmp_path, monkeypatch):
         asyncio.run(exported(str(saved), "TextEmbedder", tmp_path))
 
 
-def test_a_cache_to_which_others_may_write(saved, tmp_path, monkeypatch):
+@pytest.fixture
+def described(tmp_path):
+    """A folder of which enough is known to say where its export is."""
+    folder = tmp_path / "日记 [1]"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"format_version": 2, "task": "CausalLM"}')
+    return folder
+
+
+def test_a_cache_to_which_others_may_write(described, tmp_path, monkeypatch):
     """Before an export is taken from there, and before one is put there."""
     cache = tmp_path / "cache"
-    place = export_place(str(saved), saved, None, cache)
+    place = export_place(str(described), described, None, cache)
     saved_source.require_private(cache, place)
     place.mkdir(parents=True)
     for folder in (cache, place.parent, place):
@@ -60,22 +69,22 @@ def test_a_cache_to_which_others_may_write(saved, tmp_path, monkeypatch):
             folder.chmod(mode)
             said = f"nobody else may write, .*{re.escape(folder.name)}.* has the mode {mode:o}"
             with pytest.raises(ConfigError, match=said):
-                asyncio.run(exported(str(saved), None, cache))
+                asyncio.run(exported(str(described), None, cache))
             with pytest.raises(ConfigError, match="nobody else may write"):
-                export_process.export(str(saved), None, cache)
+                export_process.export(str(described), None, cache)
         folder.chmod(0o755)
     saved_source.require_private(cache, place)
     monkeypatch.setattr(saved_source.os, "getuid", lambda: os.geteuid() + 1)
     with pytest.raises(ConfigError, match=f"belongs to the user {os.geteuid()}"):
-        asyncio.run(exported(str(saved), None, cache))
+        asyncio.run(exported(str(described), None, cache))
 
 
-def test_a_new_cache_is_of_its_user_alone(saved, tmp_path, monkeypatch):
+def test_a_new_cache_is_of_its_user_alone(described, tmp_path, monkeypatch):
     """Whatever the umask says, as that of a user with a group of his own."""
     monkeypatch.setattr(export_process, "is_written", lambda place: True)
     before = os.umask(0o002)
     try:
-        place = export_process.export(str(saved), None, tmp_path / "cache")
+        place = export_process.export(str(described), None, tmp_path / "cache")
     finally:
         os.umask(before)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (place, place.parent, tmp_path / "cache")} == {0o700}
