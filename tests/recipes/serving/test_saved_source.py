@@ -8,6 +8,7 @@ import socket
 import stat
 import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -50,11 +51,12 @@ def test_a_model_is_exported_once(saved, chat_model, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def described(tmp_path):
+def described(tmp_path, monkeypatch):
     """A folder of which enough is known to say where its export is."""
     folder = tmp_path / "日记 [1]"
     folder.mkdir()
-    (folder / "config.json").write_text('{"format_version": 2, "task": "CausalLM"}')
+    reader = types.SimpleNamespace(task_of=lambda path: "CausalLM")
+    monkeypatch.setattr(export_process.zoo.storage, "find_reader", lambda source: (reader, Path(source)))
     return folder
 
 
