@@ -129,8 +129,9 @@ class Worker:
         self._tokenizing = concurrent.futures.ThreadPoolExecutor(2, "tokens")
         # what takes long before a text is begun: other texts do not wait behind it
         self._scoring = concurrent.futures.ThreadPoolExecutor(1, "scores and grammars")
-        # texts whose prompts are not tokenized yet
+        # texts whose prompts are not tokenized yet: those that wait for a thread, and the number of those that have one
         self._unread: dict[_Asked, dict[str, Any]] = {}
+        self._reading = 0
         self._most_unread, self._unread_lock = waiting, threading.Lock()
 
     def handle(self, request: dict[str, Any]) -> None:
@@ -226,7 +227,7 @@ class Worker:
         refused = None
         full = QueueFullError("Too many texts wait already.")
         with self._unread_lock:
-            if len(self._unread) >= self._most_unread:
+            if len(self._unread) + self._reading >= self._most_unread:
                 refused = that_gives_place(list(self._unread), asked.client)
                 if refused is None:
                     raise full
@@ -238,14 +239,18 @@ class Worker:
     def _write_when_free(self, asked: _Asked) -> None:
         with self._unread_lock:
             request = self._unread.pop(asked, None)
-        if request is None or asked.is_cancelled:  # it has lost its place, or nobody wants it
-            return
+            if request is None or asked.is_cancelled:  # it has lost its place, or nobody wants it
+                return
+            self._reading += 1
         try:
             if asked.is_late:
                 raise LateError("Nobody waits for the text.")
             self._write(asked.number, request, asked)
         except Exception as error:  # each request is answered, whatever it raises
             self._fail(asked.number, error)
+        finally:
+            with self._unread_lock:
+                self._reading -= 1
 
     def _write(self, number: int, request: dict[str, Any], asked: _Asked) -> None:
         writer = self._writer
