@@ -10,22 +10,21 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 import zoo
+from zoo.serving.decoder_texts import DecoderTexts
 from zoo.serving.exported_model import ExportedModel
 from zoo.serving.options import Batching
 from zoo.serving.prefixes import Prefixes
-from zoo.serving.row_arrays import ROW_INPUTS, most_probable_tokens, padded, row_inputs
+from zoo.serving.row_arrays import ROW_INPUTS, most_probable_tokens, row_inputs
 from zoo.serving.row_scheduling import by_urgency, text_that_gives_way, that_gives_place
 from zoo.serving.row_states import State, StateFormat, rounded_positions
 from zoo.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, REFUSED, STOP, Writing, WritingRequest, Written
 
-# Tokens at the end of a prompt that tell how the first generated ones are spelled, control tokens among them.
-CONTEXT = 32
 # Most texts of a batch in which those that stream are told token by token. More would pay for it: in each turn states
 # are copied, and whole texts are looked at.
 ROWS_OF_SINGLE_TOKENS = 2
+# Longest turn while a text streams: so long a client waits for the next piece, and a row for the end of a closed stream.
+TURN_SECONDS = 0.1
 
 
 class OldExportError(ValueError):
@@ -68,7 +67,8 @@ class ContinuousBatch:
     gives its row to one of a client with fewer rows, or to a much shorter one, and goes on later, from its state as
     long as there is room for it. Each text is the one that `generate` writes for its prompt, settings and seed,
     whatever else is in the batch. While a text in a row follows a grammar, turns have one token; and where one or two
-    texts are alone, of which one is told as it is written.
+    texts are alone, of which one is told as it is written. With more of them, a turn has as many tokens as come in a
+    tenth of a second.
 
     Args:
         model: The exported model, which has the endpoint `advance`.
@@ -81,7 +81,7 @@ class ContinuousBatch:
     Example:
 
     >>> with ContinuousBatch(model, Batching(rows=8)) as batch:
-    ...     batch.write(WritingRequest(batch.tokens(["Once upon a time"])[0], 40), print)
+    ...     batch.write(WritingRequest(batch.texts.tokens(["Once upon a time"])[0], 40), print)
 
     Reference:
         Yu et al. 2022, "Orca: a distributed serving system for Transformer-based generative models", section 4.1;
@@ -95,6 +95,7 @@ class ContinuousBatch:
         missing = sorted(ROW_INPUTS - {field["name"] for field in model.endpoints["advance"]["inputs"]})
         if missing:
             raise OldExportError(f"its endpoint advance must take {', '.join(missing)}: export the model again.")
+        self.texts = DecoderTexts(model)
         self._format = StateFormat(self.properties["state"])
         self._prefixes = Prefixes(self._format, self._batching.prefix_bytes)
         self._waiting: list[Writing] = []
@@ -104,6 +105,8 @@ class ContinuousBatch:
         self._batch_size, self._positions = 1, rounded_positions(1, self.max_length)
         self._changed = threading.Condition()
         self._closing = False
+        # of the last turn: none before the first
+        self._seconds_per_step = 0.0
         self.steps_done = self.tokens_written = self.tokens_fed = self.tokens_shared = 0
         self._thread = threading.Thread(target=self._run, name="continuous batch", daemon=True)
         self._thread.start()
@@ -119,15 +122,10 @@ class ContinuousBatch:
         """Most tokens of prompt and text together."""
         return self.properties["max_length"]
 
-    @property
-    def is_chat(self) -> bool:
-        """Whether the model answers conversations."""
-        return "chat" in self.properties
-
     @functools.cached_property
     def _masks(self) -> zoo.generation.TokenMasks:
         """Says what may come next in texts that follow grammars."""
-        return zoo.generation.TokenMasks(self.spellings)
+        return zoo.generation.TokenMasks(self.texts.spellings)
 
     @property
     def load(self) -> dict[str, int]:
@@ -138,43 +136,6 @@ class ContinuousBatch:
     def settings(self) -> dict[str, Any]:
         """The settings of a row that the export was made with."""
         return dict(self.properties["settings"])
-
-    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the token ids of prompts."""
-        return _rows_of(self._model.call("tokens", texts=list(texts)))
-
-    def chat_tokens(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Returns the token ids of a conversation.
-
-        Args:
-            messages: Its messages, dictionaries with `role` and `content` alone.
-        """
-        roles, contents = ([[message[key] for message in messages]] for key in ("role", "content"))
-        return _rows_of(self._model.call("chat_tokens", roles=roles, contents=contents))[0]
-
-    @functools.cached_property
-    def spellings(self) -> list[bytes]:
-        """What each token adds to a text, empty for those that no text has."""
-        ids = np.arange(self.properties["vocabulary_size"])
-        return self._model.call("spellings", token_ids=ids)["spellings"].tolist()
-
-    def text_of(self, token_ids: Sequence[int]) -> str:
-        """Returns the text of tokens; those that begin, end or divide texts have none."""
-        ids = [token for token in token_ids if self.spellings[token]]
-        return self._model.call("continuation", prompts=padded([[]]), token_ids=padded([ids]))["texts"][0].decode(
-            "utf-8", "replace"
-        )
-
-    def score(self, token_ids: Sequence[int], alternatives: int) -> list[tuple[int, float | None, list[Any]]]:
-        """Returns the tokens of a text with their log-probabilities, and the same of the most probable ones.
-
-        Args:
-            token_ids: At least one token. Of the first one nothing is known.
-            alternatives: Number of most probable tokens.
-        """
-        found = self._model.call("score_tokens", token_ids=padded([token_ids]), alternatives=alternatives)
-        values = [None, *found["log_probabilities"][0].tolist()[1:]]
-        return list(zip(token_ids, values, most_probable_tokens(found)[0], strict=True))
 
     def write(self, request: WritingRequest, tell: Callable[[Written], None]) -> Writing:
         """Lets a text be written.
@@ -194,7 +155,7 @@ class ContinuousBatch:
         """
         if not 0 < len(request.prompt) < self.max_length:
             raise ValueError(f"A prompt must have from 1 to {self.max_length - 1} tokens, got {len(request.prompt)}.")
-        if request.is_chat and not self.is_chat:
+        if request.is_chat and not self.texts.is_chat:
             raise ValueError("A conversation needs a model with a chat format.")
         writing = Writing(request, self.properties["chat" if request.is_chat else "texts"], tell)
         if request.grammar is not None:
@@ -398,13 +359,16 @@ class ContinuousBatch:
             self._arrange([])
         inputs = row_inputs(self._rows, [self._limit(writing) for writing in self._rows], self._batch_size)
         tensors = self._model.tensors("advance", {**inputs, "steps": self._steps()})
+        began = time.monotonic()
         result = self._model.run("advance", tensors | dict(self._state))
         self._state = {name: result[name] for name in self._state}
         ids, scores, lengths, ended = (
             result[name].numpy() for name in ("token_ids", "log_probabilities", "lengths", "ended")
         )
         best = most_probable_tokens(result)
-        self.steps_done += int(lengths.max())
+        steps = int(lengths.max())
+        self.steps_done += steps
+        self._seconds_per_step = (time.monotonic() - began) / max(steps, 1)
         reasons: list[str | None] = []
         for row, writing in enumerate(self._rows):
             count = lengths[row]
@@ -414,7 +378,7 @@ class ContinuousBatch:
         for writing, reason in zip(self._rows, reasons, strict=True):
             if reason == FAILED:
                 writing.end(FAILED, error=GrammarError.__name__)
-        self._look(reasons)
+        self.texts.look(self._rows, reasons)
         leaving = [writing for writing, reason in zip(self._rows, reasons, strict=True) if reason is not None]
         if leaving:
             self._arrange([], leaving)
@@ -424,8 +388,12 @@ class ContinuousBatch:
         # what may come next in a grammar is known for a single step
         if any(writing.mask is not None for writing in self._rows):
             return 1
-        is_watched = len(self._rows) <= ROWS_OF_SINGLE_TOKENS and any(row.request.streams_text for row in self._rows)
-        return 1 if is_watched else self._batching.steps
+        if not any(row.request.streams_text for row in self._rows):
+            return self._batching.steps
+        if len(self._rows) <= ROWS_OF_SINGLE_TOKENS:
+            return 1
+        fit = TURN_SECONDS / self._seconds_per_step if self._seconds_per_step else 1
+        return max(1, min(self._batching.steps, int(fit)))
 
     def _reason(self, writing: Writing) -> str | None:
         """Why a text without an end token ends, None if it goes on."""
@@ -443,59 +411,9 @@ class ContinuousBatch:
         request = writing.request
         return min(request.max_new_tokens, self.max_length - len(request.prompt))
 
-    def _look(self, reasons: list[str | None]) -> None:
-        """Tells what is new of each text that has not failed; a stop string is a reason to end, too."""
-        for is_chat, endpoint in ((False, "continuation"), (True, "chat_continuation")):
-            rows = [
-                row
-                for row, writing in enumerate(self._rows)
-                if writing.request.is_chat is is_chat
-                and reasons[row] != FAILED
-                and (reasons[row] is not None or writing.needs_text)
-            ]
-            if not rows:
-                continue
-            words = [self._without_end(row, reasons[row]) for row in rows]
-            unstable = self.properties["unstable_tokens"]
-            whole = self._texts(endpoint, rows, words)
-            stable = whole
-            if unstable and any(reasons[row] is None for row in rows):
-                stable = self._texts(endpoint, rows, [ids[: max(len(ids) - unstable, 0)] for ids in words])
-            for row, *texts in zip(rows, whole, stable, strict=True):
-                writing = self._rows[row]
-                if writing.stops and writing.has_stop(texts[0]):
-                    writing.keep(self._tokens_to_stop(endpoint, row, self._without_end(row, reasons[row])))
-                reasons[row] = writing.look(*texts, reasons[row])
-
-    def _tokens_to_stop(self, endpoint: str, row: int, tokens: Sequence[int]) -> int:
-        """Number of tokens up to the one with which a stop string is complete."""
-        without, complete = 0, len(tokens)
-        while complete - without > 1:
-            middle = (without + complete) // 2
-            if self._rows[row].has_stop(self._texts(endpoint, [row], [tokens[:middle]])[0]):
-                complete = middle
-            else:
-                without = middle
-        return complete
-
-    def _without_end(self, row: int, reason: str | None) -> list[int]:
-        tokens, ends = self._rows[row].tokens, self._rows[row].end_ids
-        return tokens[:-1] if reason == STOP and tokens[-1] in ends else tokens
-
-    def _texts(self, endpoint: str, rows: Sequence[int], words: Sequence[Sequence[int]]) -> list[bytes]:
-        prompts = [self._rows[row].request.prompt[-CONTEXT:] for row in rows]
-        silent = [self._rows[row].silent_ids for row in rows]
-        words = [[each for each in ids if each not in ends] for ids, ends in zip(words, silent, strict=True)]
-        inputs = {"prompts": padded(prompts), "token_ids": padded(words)}
-        return self._model.call(endpoint, **inputs)["texts"].tolist()
-
 
 def _rounded_rows(rows: int) -> int:
     rounded = 1
     while rounded < rows:
         rounded *= 2
     return rounded
-
-
-def _rows_of(tokens: dict[str, np.ndarray]) -> list[list[int]]:
-    return [ids[:length].tolist() for ids, length in zip(tokens["token_ids"], tokens["lengths"], strict=True)]

@@ -89,6 +89,7 @@ NewTokens = Annotated[int, AfterValidator(_new_tokens)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 Prompts = str | list[int] | list[str | list[int]]
 Inputs = str | list[int] | list[str] | list[list[int]]
+_MOST_RESULTS = 16
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
 
 
@@ -110,8 +111,7 @@ class WritingBody(GrammarFields):
     min_tokens: int = Field(0, ge=0, le=2**31 - 1)
     ignore_eos: bool = False
     seed: int | None = Field(None, ge=0, le=2**32 - 1)
-    n: int = Field(1, ge=1, le=16)
-    best_of: int | None = None
+    n: int = Field(1, ge=1, le=_MOST_RESULTS)
     stop: Annotated[
         list[Stop], Field(max_length=16), BeforeValidator(as_list, json_schema_input_type=Stop | list[Stop])
     ] = []
@@ -125,11 +125,10 @@ class WritingBody(GrammarFields):
             raise ValueError(f"min_tokens must be at most the most tokens of a text, {most}")
         return self
 
-    @pydantic.model_validator(mode="after")
-    def _returns_all(self) -> Self:
-        if self.best_of not in (None, self.n):
-            raise ValueError("best_of must be n: all results are returned")
-        return self
+    @property
+    def written(self) -> int:
+        """Number of texts that are written for each prompt; `n` of them are returned."""
+        return self.n
 
     def _most(self) -> int | None:
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
@@ -157,6 +156,19 @@ class CompletionBody(WritingBody):
     max_tokens: Annotated[int, AfterValidator(_none_or_more)] | None = None
     echo: bool = False
     logprobs: int | None = Field(None, ge=0, le=MOST_ALTERNATIVES)
+    best_of: int | None = Field(None, ge=1, le=_MOST_RESULTS)
+
+    @pydantic.model_validator(mode="after")
+    def _returns_the_best(self) -> Self:
+        if self.written < self.n:
+            raise ValueError(f"best_of must be at least n, {self.n}")
+        if self.stream and self.written > self.n:
+            raise ValueError("best_of must be n in a stream: which texts are the best is known at their ends")
+        return self
+
+    @property
+    def written(self) -> int:
+        return self.n if self.best_of is None else self.best_of
 
     @pydantic.model_validator(mode="after")
     def _answers_something(self) -> Self:
@@ -175,7 +187,7 @@ class CompletionBody(WritingBody):
 class ChatBody(WritingBody):
     """A request for answers to a conversation."""
 
-    idle = {name: values for name, values in _IDLE.items() if name not in _OF_CHAT}
+    idle = {**{name: values for name, values in _IDLE.items() if name not in _OF_CHAT}, "best_of": (1,)}
     messages: Annotated[list[Message], Field(min_length=1), AfterValidator(few)]
     tools: Annotated[list[Tool], Field(max_length=256)] = []
     tool_choice: Annotated[Literal["none", "auto", "required"] | NamedTool, BeforeValidator(_choice)] = "auto"

@@ -55,7 +55,7 @@ async def completions(request: Request) -> Response:
     asked = [
         {"text" if isinstance(prompt, str) else "token_ids": prompt, **settings, "stream": number * FIRST_RESULTS}
         for prompt in body.prompt
-        for number in range(body.n)
+        for number in range(body.written)
     ]
     return await answer_texts(request, body, asked, CompletionAnswer(body))
 

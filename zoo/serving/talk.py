@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import zoo
-from zoo.serving.continuous_batch import ContinuousBatch
+from zoo.serving.decoder_texts import DecoderTexts
 
 
 class UnwritableError(ValueError):
@@ -17,17 +17,17 @@ class Talk:
     """How a model is given conversations, and how its answers are read.
 
     Args:
-        writer: The batch of the model, which has a chat format.
+        texts: The texts of the model, which has a chat format.
 
     Example:
 
-    >>> Talk(writer).tokens({"messages": [{"role": "user", "content": "Hello"}]})
+    >>> Talk(texts).tokens({"messages": [{"role": "user", "content": "Hello"}]})
     [1, 872, 198, 9707, 2, 198, 1, 77091, 198]
     """
 
-    def __init__(self, writer: ContinuousBatch) -> None:
-        self._writer = writer
-        self._format = zoo.tokenizers.ChatFormat.from_dict(writer.properties["chat"]["format"])
+    def __init__(self, texts: DecoderTexts) -> None:
+        self._texts = texts
+        self._format = zoo.tokenizers.ChatFormat.from_dict(texts.properties["chat"]["format"])
 
     def tokens(self, request: Mapping[str, Any]) -> list[int]:
         """Returns the token ids of a conversation.
@@ -46,7 +46,7 @@ class Talk:
             plain = zoo.tokenizers.chat.without_tools(self._format, messages, tools)
         except ValueError as error:
             raise UnwritableError(f"{error}") from error
-        return self._writer.chat_tokens(plain)
+        return self._texts.chat_tokens(plain)
 
     def reader(self, request: Mapping[str, Any]) -> zoo.tokenizers.chat.ReplyReader | None:
         """Returns what reads the answer to a request; None where no tools may be called."""

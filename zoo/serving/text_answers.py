@@ -99,8 +99,9 @@ async def answer_texts(request: Request, body: WritingBody, asked: list[dict[str
         asked = await _fitting(worker, body, asked)
         generation = begin_generation(request.scope, answer.operation, body.model)
         results = await unless_gone(request, all_or_none(_whole(worker, each) for each in asked))
-    usage = _usage([last for _, last in results], body.n)
+    usage = _usage([last for _, last in results], body.written)
     generation.count(usage)
+    results = _best(results, body)
     # tokens with their log-probabilities may be many
     return await asyncio.to_thread(lambda: JSONResponse(answer.whole(results, usage)))
 
@@ -171,7 +172,7 @@ async def _events(
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    usage = _usage([lasts[index] for index in sorted(lasts)], body.n)
+    usage = _usage([lasts[index] for index in sorted(lasts)], body.written)
     generation.count(usage)
     for event in answer.end(usage):
         yield event
@@ -234,6 +235,18 @@ def _require_writer(worker: WorkerClient, name: str, asked: list[dict[str, Any]]
     if continues_texts(worker.about):
         require_known(worker, [token for each in asked for token in each.get("token_ids", ())])
         require_known(worker, [token for token, _ in asked[0].get("logit_bias", ())])
+
+
+def _best(results: Results, body: WritingBody) -> Results:
+    """The `n` texts of each prompt whose tokens are the most probable on average, the best one first."""
+    if body.written == body.n:
+        return results
+
+    def mean(result: tuple[str, dict[str, Any]]) -> float:
+        return result[1]["log_probability"] / max(result[1]["tokens"], 1)
+
+    prompts = [results[first : first + body.written] for first in range(0, len(results), body.written)]
+    return [each for texts in prompts for each in sorted(texts, key=mean, reverse=True)[: body.n]]
 
 
 def _require_complete(piece: dict[str, Any]) -> None:

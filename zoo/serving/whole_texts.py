@@ -41,7 +41,7 @@ def call_of(endpoints: Mapping[str, Any], request: Mapping[str, Any]) -> tuple[s
     if shape != ["batch"]:
         raise UnknownSettingError("This model writes several texts for each: use its endpoints.")
     if request.get("stream"):
-        raise UnknownSettingError("n must be 1 with this model.")
+        raise UnknownSettingError("n and best_of must be 1 with this model.")
     if "token_ids" in request:
         raise UnknownSettingError("This model takes prompts as texts alone.")
     if any(message.keys() - {"role", "content"} for message in request.get("messages", ())):

@@ -119,7 +119,7 @@ class Worker:
         waiting = options.get("waiting", Limits().waiting)
         batching = Batching(**{name: value for name, value in options.items() if name != "waiting"})
         self._writer = ContinuousBatch(model, batching, waiting) if "advance" in model.endpoints else None
-        self._talk = None if self._writer is None or not self._writer.is_chat else Talk(self._writer)
+        self._talk = None if self._writer is None or not self._writer.texts.is_chat else Talk(self._writer.texts)
         self._batches = {
             name: DynamicBatch(model, name, batching.batch, waiting, _sharing(endpoint.get("properties", {})))
             for name, endpoint in model.endpoints.items()
@@ -176,11 +176,11 @@ class Worker:
             with ContinuousBatch(self._model) as batch:
                 # any tokens will do: some texts have none
                 prompt = [0] * min(3, batch.max_length - 1)
-                for is_chat in (False, True)[: 1 + batch.is_chat]:
+                for is_chat in (False, True)[: 1 + batch.texts.is_chat]:
                     batch.write(WritingRequest(prompt, 2, is_chat=is_chat, **batch.settings), told.append)
-                if batch.is_chat:
+                if batch.texts.is_chat:
                     with contextlib.suppress(tf.errors.InvalidArgumentError):
-                        batch.chat_tokens([{"role": "user", "content": "a"}])
+                        batch.texts.chat_tokens([{"role": "user", "content": "a"}])
             for written in told:
                 if written.error:
                     raise RuntimeError(f"No text can be written: {written.error}.")
@@ -262,7 +262,7 @@ class Worker:
             talk = self._require_talk()
             prompt, reader = talk.tokens(request), talk.reader(request)
         else:
-            prompt = request["token_ids"] if "token_ids" in request else writer.tokens([request["text"]])[0]
+            prompt = request["token_ids"] if "token_ids" in request else writer.texts.tokens([request["text"]])[0]
         most = request.get("max_new_tokens")
         most = writer.properties["max_new_tokens"] if most is None else most
         longest = writer.max_length - min(most, 1)
@@ -276,15 +276,15 @@ class Worker:
 
         before: dict[str, Any] = {}
         if request.get("echo"):
-            before["before"] = request["text"] if "text" in request else writer.text_of(prompt)
+            before["before"] = request["text"] if "text" in request else writer.texts.text_of(prompt)
             if settings.get("tells_tokens"):
                 each, most_scores = 1 + settings.get("alternatives", 0), request["most_scores"]
                 if len(prompt) * each > most_scores:
                     raise RefusedError(
                         f"The prompt must have at most {most_scores // each} tokens with these logprobs."
                     )
-                told = writer.score(prompt, settings.get("alternatives", 0))
-                before["scores_before"] = [score_of(*each, writer.spellings) for each in told]
+                told = writer.texts.score(prompt, settings.get("alternatives", 0))
+                before["scores_before"] = [score_of(*each, writer.texts.spellings) for each in told]
 
         def answer_of(written: Written) -> dict[str, Any]:
             calls: list[dict[str, Any]] = []
@@ -295,7 +295,7 @@ class Worker:
             answer["prompt_tokens"] = len(prompt)
             before.clear()
             if written.scores:
-                answer["scores"] = [score_of(*each, writer.spellings) for each in written.scores]
+                answer["scores"] = [score_of(*each, writer.texts.spellings) for each in written.scores]
             if written.reason is not None:
                 answer |= {"reason": written.reason, "log_probability": written.log_probability}
             return answer

@@ -67,6 +67,17 @@ def test_completions(openai_client, chat_model):
         )
         assert [choice.text for choice in again.choices[::2]] == [choice.text for choice in answer.choices[:number]]
         assert again.usage.prompt_tokens == sum(map(len, ids[:number]))
+    # the most probable of them on average, the best one first
+    sampled = {"model": "chat", "max_tokens": 9, "temperature": 1.5, "seed": 3, "logprobs": 0}
+    every = openai_client.completions.create(prompt=texts, n=5, **sampled)
+    best = openai_client.completions.create(prompt=texts, n=2, extra_body={"best_of": 5}, **sampled)
+    expected = []
+    for choices in (every.choices[:5], every.choices[5:]):
+        assert len({choice.text for choice in choices}) > 2
+        scores = [np.mean(choice.logprobs.token_logprobs) for choice in choices]
+        expected += [choices[place].text for place in np.argsort(scores)[::-1][:2]]
+    assert [choice.text for choice in best.choices] == expected
+    assert best.usage == every.usage
     stopped = openai_client.completions.create(model="chat", prompt="hello", max_tokens=50, stop=["e", "o"])
     assert stopped.choices[0].text == chat_model.generate("hello", max_new_tokens=50, stop=["e", "o"], **OPTIONS)
     assert stopped.choices[0].finish_reason == "stop"
@@ -251,7 +262,9 @@ REFUSED = [
     ({"suffix": "a"}, 422, "suffix is not supported."),
     ({"tempreature": 1}, 422, "There is no field 'tempreature'."),
     ({"stop": [""]}, 422, "stop[0] must have at least 1 character."),
-    ({"n": 2, "best_of": 3}, 422, "best_of must be n"),
+    ({"n": 2, "best_of": 1}, 422, "best_of must be at least n, 2"),
+    ({"best_of": 3, "stream": True}, 422, "best_of must be n in a stream"),
+    ({"best_of": 17}, 422, "best_of must be at most 16"),
     ({"top_p": 0}, 422, "top_p must be from 1e-06 to 1."),
     ({"seed": 2**32}, 422, "seed must be from 0 to 4294967295."),
     ({"n": 16, "prompt": ["a", "b"]}, 413, "at most 20 results"),

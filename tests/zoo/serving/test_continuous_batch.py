@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from zoo.serving import continuous_batch
 from zoo.serving.continuous_batch import ContinuousBatch, OldExportError, QueueFullError
 from zoo.serving.options import Batching
 from zoo.serving.writing import WritingRequest
@@ -55,7 +56,7 @@ def settings_of(number):
 def test_texts_are_those_of_generate(chat_model, exported, prompts, options):
     listeners, expected = [], []
     with ContinuousBatch(exported, options) as batch:
-        for number, (prompt, ids) in enumerate(zip(prompts, batch.tokens(prompts), strict=True)):
+        for number, (prompt, ids) in enumerate(zip(prompts, batch.texts.tokens(prompts), strict=True)):
             row, python = settings_of(number)
             count = 3 + 5 * (number % 7)
             stop = ["e", "o"] if number % 3 == 0 else []
@@ -87,7 +88,7 @@ ADJUSTMENTS = [
 def test_adjustments_are_those_of_processors(chat_model, exported, prompts):
     listeners, expected, plain = [], [], []
     with ContinuousBatch(exported, Batching(rows=5, steps=3)) as batch:
-        for number, ids in enumerate(batch.tokens(prompts[:10])):
+        for number, ids in enumerate(batch.texts.tokens(prompts[:10])):
             row, python = settings_of(number)
             own, processors = ADJUSTMENTS[number % len(ADJUSTMENTS)]
             listeners.append(Listener())
@@ -99,6 +100,28 @@ def test_adjustments_are_those_of_processors(chat_model, exported, prompts):
     assert sum(text != other for text, other in zip(expected, plain, strict=True)) > 4
 
 
+@pytest.mark.parametrize(("streams_text", "most"), [(True, 2), (False, 8)])
+def test_turns_of_texts_that_stream_are_short(exported, monkeypatch, streams_text, most):
+    """With a model that takes 40 milliseconds for a token, a tenth of a second has two."""
+    seen, run = [], exported.run
+
+    def slow_run(endpoint, tensors):
+        if endpoint == "advance":
+            steps = int(tensors["steps"])
+            time.sleep(0.04 * steps)
+            seen.append(steps)
+        return run(endpoint, tensors)
+
+    monkeypatch.setattr(exported, "run", slow_run)
+    with ContinuousBatch(exported, Batching(rows=8, steps=8)) as batch:
+        prompt = batch.texts.tokens(["hello"])[0]
+        listeners = [Listener() for _ in range(6)]
+        for listener in listeners:
+            batch.write(WritingRequest(prompt, 24, ignore_eos=True, streams_text=streams_text), listener)
+        assert all(listener.done.wait(120) for listener in listeners)
+    assert max(seen) <= most and (streams_text or most in seen)
+
+
 @pytest.mark.parametrize(("count", "streams_text", "steps"), [(1, True, {1}), (2, True, {1}), (1, False, {8})])
 def test_few_texts_that_stream_are_written_token_by_token(exported, monkeypatch, count, streams_text, steps):
     seen, tensors = [], exported.tensors
@@ -108,8 +131,10 @@ def test_few_texts_that_stream_are_written_token_by_token(exported, monkeypatch,
         return tensors(endpoint, inputs)
 
     monkeypatch.setattr(exported, "tensors", noted)
+    # however busy this machine is
+    monkeypatch.setattr(continuous_batch, "TURN_SECONDS", 1e9)
     with ContinuousBatch(exported, Batching(rows=4, steps=8)) as batch:
-        prompt = batch.tokens(["hello"])[0]
+        prompt = batch.texts.tokens(["hello"])[0]
         listeners = [Listener() for _ in range(count)]
         for listener in listeners:
             batch.write(WritingRequest(prompt, 17, ignore_eos=True, streams_text=streams_text), listener)
@@ -127,8 +152,12 @@ def test_few_texts_that_stream_are_written_token_by_token(exported, monkeypatch,
 def test_ends_that_are_ignored_are_not_the_end_of_the_words(chat_model, exported, is_chat, streams_text):
     with ContinuousBatch(exported, Batching(steps=3)) as batch:
         about = batch.properties["chat" if is_chat else "texts"]
-        prompt = batch.chat_tokens([{"role": "user", "content": "hello"}]) if is_chat else batch.tokens(["hello"])[0]
-        word = batch.tokens(["you"])[0][-1]
+        prompt = (
+            batch.texts.chat_tokens([{"role": "user", "content": "hello"}])
+            if is_chat
+            else batch.texts.tokens(["hello"])[0]
+        )
+        word = batch.texts.tokens(["you"])[0][-1]
         # an end, then a word, then the same anew: what has been written once is less probable
         biases = dict.fromkeys(about["end_ids"], 100.0) | {word: 99.0}
         listener = Listener()
@@ -161,7 +190,7 @@ def test_a_long_text_gives_way_and_goes_on(chat_model, exported, prompts, prefix
     lengths = [90, 90, 3, 90, 5]
     Ends.order = []
     with ContinuousBatch(exported, options) as batch:
-        ids = batch.tokens(prompts[:5])
+        ids = batch.texts.tokens(prompts[:5])
         begun = threading.Event()
         listeners = [Ends() for _ in lengths]
 
@@ -195,7 +224,7 @@ def test_a_long_text_gives_way_and_goes_on(chat_model, exported, prompts, prefix
 def test_texts_of_about_one_length_do_not_give_way(exported):
     Ends.order = []
     with ContinuousBatch(exported, Batching(rows=1, steps=2)) as batch:
-        prompt = batch.tokens(["hello"])[0]
+        prompt = batch.texts.tokens(["hello"])[0]
         listeners = [Ends() for _ in range(3)]
         for length, listener in zip((60, 40, 60), listeners, strict=True):
             batch.write(WritingRequest(prompt, length, ignore_eos=True), listener)
@@ -208,7 +237,7 @@ def test_texts_of_about_one_length_do_not_give_way(exported):
 def test_a_text_that_has_been_put_aside_for_long_stays(exported, monkeypatch, seconds):
     Ends.order = []
     with ContinuousBatch(exported, Batching(rows=1, steps=2)) as batch:
-        prompt = batch.tokens(["hello"])[0]
+        prompt = batch.texts.tokens(["hello"])[0]
         long, short, begun = Ends(), Ends(), threading.Event()
 
         def begins(written):
@@ -227,7 +256,7 @@ def test_a_text_that_has_been_put_aside_for_long_stays(exported, monkeypatch, se
 def test_no_client_takes_all_rows(exported, client):
     """Twelve texts of one client and a shorter one of another, in four rows: counted in tokens of each row."""
     with ContinuousBatch(exported, Batching(rows=4, steps=4)) as batch:
-        prompt = batch.tokens(["hello"])[0]
+        prompt = batch.texts.tokens(["hello"])[0]
 
         def request(length, client):
             return WritingRequest(prompt, length, ignore_eos=True, streams_text=True, client=client)
@@ -299,9 +328,9 @@ def test_conversations(chat_model, exported):
     ]
     listeners = [Listener() for _ in talks]
     with ContinuousBatch(exported, Batching(rows=2)) as batch:
-        assert batch.is_chat
+        assert batch.texts.is_chat
         for talk, listener in zip(talks, listeners, strict=True):
-            request = WritingRequest(batch.chat_tokens(talk), 30, is_chat=True, streams_text=True)
+            request = WritingRequest(batch.texts.chat_tokens(talk), 30, is_chat=True, streams_text=True)
             batch.write(request, listener)
         texts = [listener.text for listener in listeners]
     assert texts == chat_model.generate(talks, max_new_tokens=30, jit_compile=False)
@@ -312,12 +341,12 @@ def test_prompts_with_the_same_beginning_are_fed_once(chat_model, exported):
     prompts = [beginning + word for word in ("hello", "wörld", "you", "hello who are you")]
     texts = []
     with ContinuousBatch(exported) as batch:
-        ids = batch.tokens(prompts)
+        ids = batch.texts.tokens(prompts)
         for row in ids:
             listener = Listener()
             batch.write(WritingRequest(row, 12), listener)
             texts.append(listener.text)
-        common = len(batch.tokens([beginning.strip()])[0])
+        common = len(batch.texts.tokens([beginning.strip()])[0])
         # the window of 41 tokens has not been left: caches still hold all of a prompt
         assert batch.tokens_shared >= 3 * (common - 1)
         assert batch.tokens_fed + batch.tokens_shared == sum(len(row) - 1 for row in ids)
@@ -329,7 +358,7 @@ def test_a_prefix_longer_than_a_window_is_not_taken_back(chat_model, exported):
     prompts = [beginning + "friend of mine and you", beginning + "wörld"]
     with ContinuousBatch(exported) as batch:
         texts = []
-        for row in batch.tokens(prompts):
+        for row in batch.texts.tokens(prompts):
             assert len(row) - 1 > 41  # entries of the window
             listener = Listener()
             batch.write(WritingRequest(row, 12), listener)
@@ -340,7 +369,7 @@ def test_a_prefix_longer_than_a_window_is_not_taken_back(chat_model, exported):
 
 def test_cancelled_and_late_texts_free_their_rows(exported):
     with ContinuousBatch(exported, Batching(rows=1, steps=1)) as batch:
-        prompt = batch.tokens(["hello"])[0]
+        prompt = batch.texts.tokens(["hello"])[0]
         first, second, third = Listener(), Listener(), Listener()
         told = queue.Queue()
 
@@ -363,7 +392,7 @@ def test_cancelled_and_late_texts_free_their_rows(exported):
 
 def test_what_fails_ends_its_texts_and_others_go_on(exported, monkeypatch):
     with ContinuousBatch(exported) as batch:
-        prompt = batch.tokens(["hello"])[0]
+        prompt = batch.texts.tokens(["hello"])[0]
         run, failures = exported.run, iter([True])
 
         def fails(endpoint, tensors):
@@ -382,7 +411,7 @@ def test_what_fails_ends_its_texts_and_others_go_on(exported, monkeypatch):
 
 def test_a_listener_that_raises_harms_nobody(exported):
     with ContinuousBatch(exported, Batching(steps=1)) as batch:
-        prompt = batch.tokens(["hello"])[0]
+        prompt = batch.texts.tokens(["hello"])[0]
 
         def raises(written):
             raise OSError("gone")
@@ -425,7 +454,7 @@ def test_wrong_requests(exported):
         listeners = [Listener() for _ in range(8)]
         with pytest.raises(QueueFullError, match="1 texts wait already"):
             for listener in listeners:
-                batch.write(WritingRequest(batch.tokens(["hello"])[0], 100), listener)
+                batch.write(WritingRequest(batch.texts.tokens(["hello"])[0], 100), listener)
     with pytest.raises(QueueFullError, match="being closed"):
         batch.write(WritingRequest([5], 4), print)
     with pytest.raises(ValueError, match="rows must be an integer of at least 1, got 0"):
@@ -437,7 +466,7 @@ def test_what_fails_at_any_step_ends_each_text_once(exported, monkeypatch, where
     from zoo.serving.row_states import StateFormat
 
     with ContinuousBatch(exported, Batching(rows=4, prefill=3)) as batch:
-        prompts = batch.tokens(["hello who are you", "you are who", "friend of mine"])
+        prompts = batch.texts.tokens(["hello who are you", "you are who", "friend of mine"])
         run, arrange, failures = exported.run, StateFormat.arrange, iter([True])
 
         def fails(endpoint, tensors):
@@ -473,7 +502,7 @@ def test_few_prefixes_are_kept_however_small(exported, monkeypatch):
 
     monkeypatch.setattr(prefixes, "MOST_STATES", 3)
     with ContinuousBatch(exported) as batch:
-        for ids in batch.tokens(["hello you", "who are", "friend of", "mine today", "today you are"]):
+        for ids in batch.texts.tokens(["hello you", "who are", "friend of", "mine today", "today you are"]):
             listener = Listener()
             batch.write(WritingRequest(ids, 1), listener)
             assert listener.done.wait(60)

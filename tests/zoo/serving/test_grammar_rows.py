@@ -53,7 +53,7 @@ def test_texts_are_those_of_generate(chat_model, exported, options):
             sampler = sampler or {"name": "sample", "temperature": 1.1, "top_k": 50}
             told.append(Listener())
             request = WritingRequest(
-                batch.tokens([prompt])[0], count, **row, seed=number, grammar=lark, streams_text=number % 3 == 0
+                batch.texts.tokens([prompt])[0], count, **row, seed=number, grammar=lark, streams_text=number % 3 == 0
             )
             batch.write(request, told[-1])
             expected.append((prompt, {"max_new_tokens": count, "sampler": sampler, "seed": number, **python}))
@@ -68,7 +68,7 @@ def test_texts_are_those_of_generate(chat_model, exported, options):
 def test_texts_that_are_put_aside_go_on_in_their_grammar(chat_model, exported):
     """Two long texts have the rows, when short ones come."""
     with ContinuousBatch(exported, Batching(rows=2, steps=2)) as batch:
-        [prompt] = batch.tokens(["hello"])
+        [prompt] = batch.texts.tokens(["hello"])
         long = [Listener(), Listener()]
         for number, listener in enumerate(long):
             lark = Regex("([a-z]{3} ){25}[.]").lark
@@ -90,7 +90,11 @@ def test_a_text_is_cancelled(exported):
     with ContinuousBatch(exported, Batching(rows=2, steps=2)) as batch:
         listener = Listener()
         request = WritingRequest(
-            batch.tokens(["hello"])[0], 150, temperature=1.0, grammar=Regex("[a-z]+[.]{150}").lark, streams_text=True
+            batch.texts.tokens(["hello"])[0],
+            150,
+            temperature=1.0,
+            grammar=Regex("[a-z]+[.]{150}").lark,
+            streams_text=True,
         )
         writing = batch.write(request, listener)
         assert listener.begun.wait(60)
@@ -103,7 +107,7 @@ def test_ends_that_are_written_end_no_text(exported):
     """Without an end token, a text ends where no token can go on with it."""
     with ContinuousBatch(exported) as batch:
         listener = Listener()
-        request = WritingRequest(batch.tokens(["hello"])[0], 40, ignore_eos=True, grammar=Regex("[a-z]{3}").lark)
+        request = WritingRequest(batch.texts.tokens(["hello"])[0], 40, ignore_eos=True, grammar=Regex("[a-z]{3}").lark)
         batch.write(request, listener)
         assert re.fullmatch("[a-z]{3}", listener.text) and listener.last.reason == STOP
 
@@ -111,7 +115,7 @@ def test_ends_that_are_written_end_no_text(exported):
 def test_least_lengths(exported):
     """A text that may end is longer where it can be, and ends where it must."""
     with ContinuousBatch(exported) as batch:
-        [prompt] = batch.tokens(["hello"])
+        [prompt] = batch.texts.tokens(["hello"])
         for pattern, least in (("[a-z]{1,200}", 12), ("[a-z]", 12)):
             listener = Listener()
             batch.write(WritingRequest(prompt, 40, min_tokens=least, grammar=Regex(pattern).lark), listener)
@@ -121,7 +125,7 @@ def test_least_lengths(exported):
 
 def test_empty_texts_and_grammars_without_a_text(exported):
     with ContinuousBatch(exported) as batch:
-        [prompt] = batch.tokens(["hello"])
+        [prompt] = batch.texts.tokens(["hello"])
         listener = Listener()
         batch.write(WritingRequest(prompt, 40, grammar=Choice([""]).lark), listener)
         assert (listener.text, listener.last.reason, listener.last.tokens) == ("", STOP, 0)
@@ -133,7 +137,7 @@ def test_empty_texts_and_grammars_without_a_text(exported):
 def test_a_grammar_that_cannot_be_followed_any_further_fails_its_text_alone(chat_model, exported, monkeypatch):
     monkeypatch.setattr("zoo.generation.token_masks._MOST_STATES", 200)
     with ContinuousBatch(exported) as batch:
-        [prompt] = batch.tokens(["hello"])
+        [prompt] = batch.texts.tokens(["hello"])
         large, plain, small = Listener(), Listener(), Listener()
         options = {"temperature": 1.0, "seed": 1, "streams_text": True}
         batch.write(WritingRequest(prompt, 90, **options, grammar=Regex("#[a-z ]*[a-m][a-z ]{18}").lark), large)
@@ -150,7 +154,7 @@ def test_a_grammar_is_read_once(exported):
     """The vocabulary and a grammar take much longer to be read than a text to be begun."""
     lark = JSONSchema({"type": "object"}).lark
     with ContinuousBatch(exported) as batch:
-        [prompt] = batch.tokens(["hello"])
+        [prompt] = batch.texts.tokens(["hello"])
         times = []
         for _ in range(4):
             listener = Listener()

@@ -96,7 +96,7 @@ def test_settings_that_an_endpoint_does_not_take(client, model, change, reason):
 @pytest.mark.parametrize(
     ("model", "change", "reason"),
     [
-        ("chat", {"n": 2}, "n must be 1 with this model."),
+        ("chat", {"n": 2}, "n and best_of must be 1 with this model."),
         ("draws", {"min_p": 0.5}, "min_p is not taken by this model."),
         ("draws", {"temperature": 0.5}, "must be below 0, the settings of the export, with Sample"),
         ("copies", {}, "This model has no endpoint chat_generate."),
