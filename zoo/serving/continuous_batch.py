@@ -23,7 +23,7 @@ from zoo.serving.writing import CANCELLED, DEADLINE, FAILED, LENGTH, REFUSED, ST
 # Most texts of a batch in which those that stream are told token by token. More would pay for it: in each turn states
 # are copied, and whole texts are looked at.
 ROWS_OF_SINGLE_TOKENS = 2
-# Longest turn while a text streams: so long a client waits for the next piece, and a row for the end of a closed stream.
+# Longest turn while a text streams: so long clients wait for a piece, and rows for the end of a stream that was closed.
 TURN_SECONDS = 0.1
 
 
