@@ -27,6 +27,13 @@ from zoo.serving.model_folders import find_versions  # noqa: E402
 
 
 @pytest.fixture(scope="module")
+def chat_model():
+    from small_chat_model import make_chat_model
+
+    return make_chat_model()
+
+
+@pytest.fixture(scope="module")
 def saved(chat_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "日记 [1]" / "model"
     chat_model.save_to_preset(folder)

@@ -426,7 +426,7 @@ def test_clients_share_the_places_to_wait(exported, monkeypatch):
     """A text that was put aside is no newest one: some of it may have been told."""
     with ContinuousBatch(exported, Batching(rows=1), waiting=2) as batch:
         monkeypatch.setattr(batch, "_turn", lambda: time.sleep(0.001))
-        prompt = batch.tokens(["hello"])[0]
+        prompt = batch.texts.tokens(["hello"])[0]
         listeners = {name: Listener() for name in ("first", "second", "other", "more")}
 
         def write(name, client):

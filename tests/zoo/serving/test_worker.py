@@ -245,13 +245,13 @@ def test_a_request_that_fails_before_it_waits_takes_no_place(inside):
 
 def test_deadlines_and_queues_count_from_the_arrival(inside, monkeypatch):
     worker, answers = inside
-    may_go, tokens = threading.Event(), worker._writer.tokens
+    may_go, tokens = threading.Event(), worker._writer.texts.tokens
 
     def slow(texts):
         may_go.wait(30)
         return tokens(texts)
 
-    monkeypatch.setattr(worker._writer, "tokens", slow)
+    monkeypatch.setattr(worker._writer.texts, "tokens", slow)
     for number in range(1000):
         request = {"id": number, "operation": "write", "text": "hello", "max_new_tokens": 2, "seconds": 0.2}
         worker.handle(request)
