@@ -26,7 +26,7 @@ CARD = """
   section { padding-inline-start: 64px; }
   h1 { font-size: 68px; line-height: 1.1; margin: 0 0 32px; }
   p { font-size: 30px; line-height: 1.4; margin: 0; }
-  img { inline-size: 100%; background: #fff; border-radius: 16px 0 0 16px; padding: 16px 0 16px 16px; }
+  img { box-sizing: border-box; inline-size: 100%; background: #fff; border-radius: 16px 0 0 16px; padding: 16px; }
 </style>
 <main>
   <section><h1>Keras transformer zoo</h1>
