@@ -22,7 +22,7 @@ EXTRAS: dict[str, Sequence[str]] = {
 }
 
 
-class MissingExtraError(ImportError):
+class MissingExtraError(ModuleNotFoundError):
     """Packages of an extra are not installed; the message names them and the command that installs them."""
 
 

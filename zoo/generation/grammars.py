@@ -1,15 +1,11 @@
 """Grammars that generated texts follow: JSON of a schema, regular expressions, choices, and any other."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo.generation.token_masks import library, reason_of
+from zoo.generation.token_masks import reason_of
+from zoo.lark import choice_grammar, json_grammar, lark_grammar, llguidance, refusal, regex_grammar
 from zoo.preprocessing.rows import shorten
-
-# Between the parts of JSON there may be a space, or the end of a line with some indentation: as much white space as a
-# model likes to write could be without an end.
-JSON_OPTIONS = {"whitespace_pattern": r"( |\r?\n[ \t]{0,20})"}
 
 
 class Grammar:
@@ -27,7 +23,7 @@ class Grammar:
     Raises:
         TypeError: If the text is no string.
         ValueError: If it is no such grammar.
-        ModuleNotFoundError: Without the package llguidance, the extra `structured`.
+        MissingExtraError: Without the package llguidance, the extra `structured`.
 
     Example:
 
@@ -39,11 +35,9 @@ class Grammar:
 
     def __init__(self, text: str) -> None:
         _require_string("text", text)
-        library()
-        from llguidance.gbnf_to_lark import any_to_lark
-
+        llguidance()
         try:
-            self.lark: str = any_to_lark(text)
+            self.lark: str = lark_grammar(text)
         except Exception as error:  # of classes of its own
             raise ValueError(f"text must be a grammar: {error}") from error
         self._check("text")
@@ -54,9 +48,9 @@ class Grammar:
         Args:
             name: The argument that says it.
         """
-        is_refused, said = library().LLMatcher.validate_grammar_with_warnings(self.lark)
-        if is_refused:
-            raise ValueError(f"{name} must be what llguidance can follow: {reason_of(said[0])}.")
+        said = refusal(self.lark)
+        if said is not None:
+            raise ValueError(f"{name} must be what llguidance can follow: {reason_of(said)}.")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({shorten(self.lark)})"
@@ -92,10 +86,9 @@ class JSONSchema(Grammar):
         if not isinstance(schema, Mapping):
             raise TypeError(f"schema must be a dictionary, got {shorten(schema)}.")
         try:
-            written = json.dumps({"x-guidance": JSON_OPTIONS, **schema}, allow_nan=False)
+            self.lark = json_grammar(schema)
         except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"schema must hold JSON values: {error}.") from error
-        self.lark = f"start: %json {written}"
         self._check("schema")
 
 
@@ -121,9 +114,10 @@ class Regex(Grammar):
 
     def __init__(self, pattern: str) -> None:
         _require_string("pattern", pattern)
-        if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
-            raise ValueError("pattern must not end with a single backslash.")
-        self.lark = f"start: /{library().regex_to_lark(pattern, '')}/"
+        try:
+            self.lark = regex_grammar(pattern)
+        except ValueError as error:
+            raise ValueError(f"pattern {error}.") from error
         self._check("pattern")
 
 
@@ -150,13 +144,8 @@ class Choice(Grammar):
             raise ValueError("texts must hold at least one, got none.")
         for place, text in enumerate(texts):
             _require_string(f"texts[{place}]", text)
-        self.lark = f"start: {' | '.join(map(_quoted, texts))}"
+        self.lark = choice_grammar(texts)
         self._check("texts")
-
-
-def _quoted(text: str) -> str:
-    """A text as a string of Lark, in which llguidance takes no control characters as they are."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _require_string(name: str, value: Any) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import re
 import threading
 from collections.abc import Callable, Sequence
-from types import ModuleType
 from typing import Any
 
 import numpy as np
+
+from zoo.lark import deep_thread, llguidance
 
 # Grammars of a vocabulary that are kept compiled.
 MOST_GRAMMARS = 16
@@ -18,28 +18,8 @@ MOST_GRAMMARS = 16
 _MOST_STATES = 2**15
 # What llguidance says of a place where no token fits.
 _NO_TOKEN = "NoExtensionBias"
-# Stack of what reads a grammar: llguidance calls itself for each rule that refers to another one, and thousands of them
-# overflow one of the usual 8 MB, which ends the process. It is taken as it is needed.
-_STACK_BYTES = 2**29
 # All tokens that spell what may come next are allowed, and not only those that a tokenizer would choose.
 _ALL_SPELLINGS = '\n%llguidance {"no_forcing": true}\n'
-
-
-@functools.cache
-def library() -> ModuleType:
-    """Returns the package `llguidance`, an extra.
-
-    Raises:
-        ModuleNotFoundError: If it is not installed; the message says how to install it.
-    """
-    try:
-        import llguidance
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'Texts that follow grammars need the package llguidance: pip install "keras-transformer-zoo[structured]"',
-            name="llguidance",
-        ) from error
-    return llguidance
 
 
 def reason_of(said: str) -> str:
@@ -94,7 +74,7 @@ class TokenMasks:
 
     def __init__(self, spellings: Sequence[bytes]) -> None:
         self._count = len(spellings)
-        self._tokenizer: Any = library().LLTokenizer(_Vocabulary(spellings))
+        self._tokenizer: Any = llguidance().LLTokenizer(_Vocabulary(spellings))
         # no text in UTF-8 has the byte ff, with which llguidance spells special tokens
         self._spelled: np.ndarray = bits(
             np.array([spelling != b"" and b"\xff" not in spelling for spelling in spellings])
@@ -121,18 +101,13 @@ class TokenMasks:
 
     def _compile(self, grammar: str) -> Any:
         """What begins the texts of a grammar; or why there are none, which may take as long to find out."""
-        before = threading.stack_size(_STACK_BYTES)
-        try:
-            with concurrent.futures.ThreadPoolExecutor(1) as threads:
-                reading = threads.submit(self._matcher, grammar)
-        finally:
-            threading.stack_size(before)
-        matcher = reading.result()
+        with deep_thread() as thread:
+            matcher = thread.submit(self._matcher, grammar).result()
         return _unfollowable(matcher) if matcher.is_error() else matcher
 
     def _matcher(self, grammar: str) -> Any:
-        limits = library().LLParserLimits(max_lexer_states=_MOST_STATES, verbose_errors=False)
-        return library().LLMatcher(self._tokenizer, grammar + _ALL_SPELLINGS, log_level=0, limits=limits)
+        limits = llguidance().LLParserLimits(max_lexer_states=_MOST_STATES, verbose_errors=False)
+        return llguidance().LLMatcher(self._tokenizer, grammar + _ALL_SPELLINGS, log_level=0, limits=limits)
 
 
 class _Automaton:

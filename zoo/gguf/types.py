@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from types import ModuleType
 
+from zoo.extras import import_extra
 
-@functools.cache
+
 def library() -> ModuleType:
     """Returns the package `gguf`, an extra.
 
     Raises:
-        ModuleNotFoundError: If it is not installed; the message says how to install it.
+        MissingExtraError: If it is not installed; the message says how to install it.
     """
-    try:
-        import gguf
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'GGUF files need the package gguf: pip install "keras-transformer-zoo[gguf]"', name="gguf"
-        ) from error
-    return gguf
+    return import_extra("gguf", "gguf")
 
 
 def sizes_of_type(kind: int) -> tuple[int, int] | None:

@@ -13,17 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 import pydantic
 from pydantic import BeforeValidator, Field, ValidationInfo
 
+from zoo.lark import choice_grammar, json_grammar, lark_grammar, regex_grammar
 from zoo.serving.bodies import parse_json
 from zoo.serving.problems import Problem
 from zoo.serving.request_fields import Fields
-from zoo.serving.structured_output import (
-    MOST_CHARACTERS,
-    choice_grammar,
-    json_grammar,
-    lark_grammar,
-    regex_grammar,
-    require_followable,
-)
+from zoo.serving.structured_output import MOST_CHARACTERS, require_followable
 
 # The schema of any object.
 _OBJECT = {"type": "object"}

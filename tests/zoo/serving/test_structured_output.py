@@ -13,6 +13,7 @@ for name in ("msgpack", "starlette", "uvicorn", "httpx", "pydantic", "llguidance
 import httpx  # noqa: E402
 import pydantic  # noqa: E402
 
+from zoo.lark import json_grammar  # noqa: E402
 from zoo.serving import structured_output  # noqa: E402
 from zoo.serving.problems import Problem  # noqa: E402
 
@@ -198,19 +199,9 @@ def test_models_that_write_whole_texts(post):
     assert post("completions", model="whole", prompt="one two", response_format={"type": "text"}).status_code == 200
 
 
-def test_grammars_are_those_of_the_library():
-    from zoo.generation import Choice, Grammar, JSONSchema, Regex
-
-    schema, choices, lark = {**AGE, "title": "Größe"}, ["a", "ä\n😀"], 'root ::= "a" | "b"'
-    assert structured_output.json_grammar(schema) == JSONSchema(schema).lark
-    assert structured_output.regex_grammar("a/b\n[/]") == Regex("a/b\n[/]").lark
-    assert structured_output.choice_grammar(choices) == Choice(choices).lark
-    assert structured_output.lark_grammar(lark) == Grammar(lark).lark
-
-
 def test_reading_a_large_grammar_holds_up_nobody():
     properties = {f"name{number}": {"type": "string", "maxLength": 50} for number in range(800)}
-    grammar = structured_output.json_grammar({"type": "object", "properties": properties})
+    grammar = json_grammar({"type": "object", "properties": properties})
 
     async def turns_meanwhile():
         reading = asyncio.create_task(structured_output.require_followable("schema", grammar))
@@ -226,7 +217,7 @@ def test_reading_a_large_grammar_holds_up_nobody():
 
 
 def test_refusals_hold_no_texts():
-    for grammar in (f'start: "{SECRET}', structured_output.json_grammar({"format": SECRET}), f"start: /{SECRET}(/"):
+    for grammar in (f'start: "{SECRET}', json_grammar({"format": SECRET}), f"start: /{SECRET}(/"):
         with pytest.raises(Problem) as caught:
             asyncio.run(structured_output.require_followable("field", grammar))
         assert caught.value.status == 422 and caught.value.reason.startswith("field cannot be followed")
@@ -241,7 +232,7 @@ def chained_rules(count):
 
 def chained_schemas(count):
     named = {f"a{k}": {"properties": {"x": {"$ref": f"#/$defs/a{k + 1}"}}} for k in range(count)}
-    return structured_output.json_grammar({"$defs": {**named, f"a{count}": {"type": "integer"}}, "$ref": "#/$defs/a0"})
+    return json_grammar({"$defs": {**named, f"a{count}": {"type": "integer"}}, "$ref": "#/$defs/a0"})
 
 
 @pytest.mark.parametrize("grammar", [chained_rules(4000), chained_schemas(900)], ids=["rules", "schemas"])
