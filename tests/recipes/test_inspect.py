@@ -149,11 +149,22 @@ def test_a_report_says_what_is_asked_first(tiny_llama, folder):
         line = html.escape(f"python -m recipes.{command}".replace("RUN", shlex.quote(str(folder.path))))
         assert f"<pre>{line}</pre>" in text
     assert "python -m recipes.translate --model.start_from" in text
+    # both are empty, as they should be
+    folder.write_text("samples/test.tsv", f"source\toutput\treference\nnothing\t\t\n{rows}")
+    text = write_report(folder, "translate", tiny_llama, []).read_text()
+    assert text.index("bad &lt;one&gt;") < text.index(">nothing<")
     folder.write_text("errors.tsv", "confidence\ttext\n0.9\tsure\n0.5\tless\n")
     text = write_report(folder, "classify", tiny_llama, []).read_text()
     assert text.index(">sure<") < text.index(">less<") and "bad &lt;one&gt;" not in text
     folder.write_text("errors.tsv", "confidence\ttext\n")
     assert "There is no wrong prediction." in write_report(folder, "classify", tiny_llama, []).read_text()
+
+
+def test_commands_for_tasks_of_pairs(tiny_llama, folder, monkeypatch):
+    monkeypatch.setattr(tiny_llama.preprocessor, "text_names", ("premises", "hypotheses"), raising=False)
+    text = html.unescape(write_report(folder, "classify", tiny_llama, []).read_text())
+    assert f'recipes.inspect {shlex.quote(str(folder.path))} --text "..." "..."' in text
+    assert "recipes.generate" not in text
 
 
 CARD = """---

@@ -1,6 +1,7 @@
 """How several processes that train one model find each other."""
 
 import ctypes
+import faulthandler
 import os
 import re
 import signal
@@ -86,7 +87,9 @@ def _say_when_first_is_lost(address: str, number: int, count: int) -> None:
             )
             os.write(2, message.encode())
             os._exit(_LOST)
-        # an abort of this process's own goes on when this returns
+        # an abort of this process's own goes on when this returns; this handler has taken the place of that of Python
+        if faulthandler.is_enabled():
+            faulthandler.dump_traceback(all_threads=True)
 
     _handlers.append(_Handler(handle))
     # the C library's function: it has the handler called in the thread that aborts

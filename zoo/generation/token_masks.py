@@ -129,7 +129,7 @@ class _Automaton:
     def begin(self) -> Any:
         """Returns the beginning of a text; raises the ValueError of a grammar without texts."""
         if isinstance(self._matcher, ValueError):
-            raise self._matcher
+            raise ValueError(*self._matcher.args)  # a new one: each raise adds its frames to an error
         with self._lock:
             self._texts += 1
             return self._matcher.deep_copy()

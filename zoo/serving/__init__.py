@@ -19,3 +19,7 @@ def __getattr__(name: str) -> Any:
     from zoo.serving.application import app
 
     return app
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -71,7 +71,8 @@ def _described(request: Request) -> dict[str, Any]:
     if not hasattr(state, "description"):  # made once: nobody needs a key to ask for it
         found = [each for each in request.app.routes if not each.path.startswith("/page/")]
         state.description = describe_api(found, state.server.api_key is not None)
-    return state.description
+    mounted_at = request.scope.get("root_path")
+    return {**state.description, "servers": [{"url": mounted_at}]} if mounted_at else state.description
 
 
 def describe_api(found: Iterable[Route], needs_key: bool) -> dict[str, Any]:
@@ -121,8 +122,8 @@ def page_of(document: dict[str, Any]) -> str:
             for body in schema.get("anyOf", [schema]):
                 parts += _rows(document["components"]["schemas"].get(body.get("$ref", "").rpartition("/")[2]))
     title = html.escape(document["info"]["title"])
-    head = f'<meta charset="utf-8"><title>{title}</title><link rel="stylesheet" href="/page/look.css">'
-    lead = f'<h1>{title}</h1><p><a href="/openapi.json">OpenAPI</a></p>'
+    head = f'<meta charset="utf-8"><title>{title}</title><link rel="stylesheet" href="page/look.css">'
+    lead = f'<h1>{title}</h1><p><a href="openapi.json">OpenAPI</a></p>'
     return f'<!doctype html><html lang="en"><head>{head}</head><body>{lead}{"".join(parts)}</body></html>'
 
 

@@ -71,8 +71,8 @@ def app(
     `write_seconds` hold in `zoo.serving.http_server.HttpServer`.
 
     Args:
-        models: A folder of exports, as `recipes.serve` takes them. Or a function that gives it once it is there: until
-            then models are being loaded.
+        models: A folder of exports: a run folder, an export, a model's folder of versions, or a folder of such models.
+            Or a function that gives it once it is there: until then models are being loaded.
         limits: What it takes; None for the defaults.
         batching: How requests are put together; None for the defaults.
         api_key: The key that requests must bring; None for none. Then requests must name an address of this machine in
@@ -84,6 +84,7 @@ def app(
         tracer: Takes each request that has been answered; None for no traces. It is closed when the server ends.
 
     Raises:
+        NotADirectoryError: If there is no such folder.
         MissingExtraError: If the extra `serve` is not installed.
 
     Example:
@@ -92,6 +93,11 @@ def app(
     """
     limits, batching = limits or Limits(), batching or Batching()
     folder = Path(models) if isinstance(models, str) else models
+    if isinstance(folder, Path) and not folder.is_dir():
+        raise NotADirectoryError(
+            f"models must be a folder of exports, got {str(models)!r}: `python -m recipes.serve` takes other names of "
+            "models, too, and exports them first."
+        )
     servers: dict[str, Any] = {}
     ending: list[asyncio.Task[Any]] = []
 
@@ -107,6 +113,7 @@ def app(
 
     @contextlib.asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
+        ending.clear()
         # a client that reads slowly holds its version longer than its text takes
         longest = limits.seconds + limits.write_seconds
         given = {**dataclasses.asdict(batching), "waiting": limits.waiting}
@@ -116,10 +123,12 @@ def app(
                 started = await tensorflow_grpc.start_grpc(state, *grpc_address)
                 servers["grpc"], application.state.grpc_port = started
                 _log.info("gRPC is asked at %s:%d.", grpc_address[0], application.state.grpc_port)
-            yield
-            await begin_end()
-            if tracer is not None:
-                await asyncio.to_thread(tracer.close)
+            try:
+                yield
+            finally:
+                await begin_end()
+                if tracer is not None:
+                    await asyncio.to_thread(tracer.close)
 
     routes = [
         Route("/health", health, methods=["GET"]),
@@ -153,6 +162,8 @@ class Watched:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # of an application that has mounted this one
+        scope.pop("route", None)
         state: ServerState | None = getattr(scope["app"].state, "server", None)
         if state is None:
             raise RuntimeError(
@@ -202,10 +213,12 @@ def _answer(error: Exception, scope: dict[str, Any]) -> JSONResponse:
     if problem.status == 500:
         _log.error("A request failed: %s", type(error).__name__)
     said: dict[str, Any] = {"error": problem.reason}
-    if path_of(scope) in OBJECT_PATHS:
+    path = path_of(scope)
+    # also of OpenAI's routes that there are none of; what is below /v1/models is TensorFlow Serving's
+    if path in OBJECT_PATHS or (path.startswith("/v1/") and not path.startswith("/v1/models/")):
         kind = "invalid_request_error" if problem.status < 500 else "server_error"
         said["error"] = {"message": problem.reason, "type": kind, "param": None, "code": str(problem.status)}
-    elif path_of(scope) in scoring_rest.TEXT_EMBEDDINGS_PATHS:
+    elif path in scoring_rest.TEXT_EMBEDDINGS_PATHS:
         said["error_type"] = scoring_rest.error_type(problem.status)
     return JSONResponse(said, problem.status, problem.headers)
 

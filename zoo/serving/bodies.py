@@ -27,7 +27,9 @@ def path_of(scope: Mapping[str, Any]) -> str:
     >>> path_of({"path": "/models/health", "root_path": "/models"})
     '/health'
     """
-    return scope["path"].removeprefix(scope.get("root_path", ""))
+    path, root = scope["path"], scope.get("root_path", "")
+    # a server that has cut it off before may have one that begins alike
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
 async def read_json(request: Request, limits: Limits) -> dict[str, Any]:

@@ -170,11 +170,12 @@ class ContinuousBatch:
         with self._changed:
             if self._closing:
                 raise QueueFullError("The model is being closed.")
-            if len(self._waiting) >= self._most_waiting:
+            waiting = [each for each in self._waiting if not each.is_cancelled]
+            if len(waiting) >= self._most_waiting:
                 # of those that were put aside, some may have been told
-                refused = that_gives_place([each for each in self._waiting if not each.tokens], writing.client)
+                refused = that_gives_place([each for each in waiting if not each.tokens], writing.client)
                 if refused is None:
-                    raise QueueFullError(f"{len(self._waiting)} texts wait already.")
+                    raise QueueFullError(f"{len(waiting)} texts wait already.")
                 self._waiting.remove(refused)
             self._waiting.append(writing)
             self._changed.notify()

@@ -160,13 +160,20 @@ class ServedModels:
         """
         current = self._current.get(name)
         versions = [*([current] if current else []), *self._others.get(name, [])]
-        if not versions and not self._loaded.is_set():
-            raise NotReadyError("The models are being loaded.", is_loading=True)
+        if not versions:
+            self._require_known()
         if not versions:
             # a mistyped name is shown; what else stands there may be a text
             shown = f" {name!r}" if re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII) else " of the name given"
             raise NoSuchModelError(f"There is no model{shown}.")
         return versions
+
+    def _require_known(self) -> None:
+        if self._loaded.is_set():
+            return
+        if self.trouble:
+            raise NotReadyError(f"The folder of models cannot be looked at: {self.trouble}.", is_loading=False)
+        raise NotReadyError("The models are being loaded.", is_loading=True)
 
     def served(self, name: str, number: int | None = None) -> Version:
         """Returns the version that answers.
@@ -219,8 +226,7 @@ class ServedModels:
             yield name, worker
 
     def _only(self, kinds: Sequence[Callable[[Any], bool]]) -> str:
-        if not self._loaded.is_set():  # another one may fit, too
-            raise NotReadyError("The models are being loaded.", is_loading=True)
+        self._require_known()  # another one may fit, too
         for kind in kinds:
             names = sorted(name for name, version in self._current.items() if kind(version.worker.about))
             if len(names) > 1:

@@ -7,6 +7,7 @@ from typing import Any
 
 import zoo
 from zoo.serving.decoder_texts import DecoderTexts
+from zoo.serving.tool_grammar import NO_TOOLS
 
 
 class UnwritableError(ValueError):
@@ -41,7 +42,7 @@ class Talk:
         messages, tools = request["messages"], request.get("tools")
         is_plain = not tools and not any(message.keys() - {"role", "content"} for message in messages)
         if self._format.tools is None and not is_plain:
-            raise UnwritableError("The chat format of this model has no tools: its template names none that are known.")
+            raise UnwritableError(NO_TOOLS)
         try:
             plain = zoo.tokenizers.chat.without_tools(self._format, messages, tools)
         except ValueError as error:

@@ -19,7 +19,7 @@ from zoo.serving.read_texts import require_known
 from zoo.serving.server_state import ServerState
 from zoo.serving.structured_output import require_followable
 from zoo.serving.tokens_rest import continues_texts
-from zoo.serving.tool_grammar import call_grammar
+from zoo.serving.tool_grammar import NO_TOOLS, call_grammar
 from zoo.serving.worker_client import WorkerClient
 
 # Texts with their last pieces.
@@ -223,7 +223,7 @@ async def _fitting(worker: WorkerClient, body: WritingBody, asked: list[dict[str
     properties = worker.about["endpoints"].get("advance", {}).get("properties", {})
     style = properties.get("chat", {}).get("format", {}).get("tools")
     if style is None:
-        raise Problem(422, f"The chat format of the model {body.model!r} has no tools.")
+        raise Problem(422, NO_TOOLS)
     grammar = call_grammar(style, body.held_functions, body.most_calls, words)
     await require_followable("tools", grammar)
     return [{**each, "grammar": grammar} for each in asked]

@@ -7,8 +7,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+NO_TOOLS = "The chat format of this model has no tools: choose a style by chat_format.with_tools, and export it again."
 # JSON as models have learnt to write it, and `json.dumps` writes it
 _OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+# what allows arguments that `properties` does not name, or says itself that there are none
+_WITH_OTHERS = {
+    *("additionalProperties", "patternProperties", "unevaluatedProperties", "$ref", "$dynamicRef"),
+    *("allOf", "anyOf", "oneOf", "if", "dependentSchemas"),
+}
 
 
 def call_grammar(
@@ -49,9 +56,15 @@ def call_grammar(
         before = f'{{"name": {_text(function["name"])}, "{style.get("arguments", "arguments")}": '
         lines.append(f"body_{place}: {_text(before)} arguments_{place} {_text('}')}")
         # each schema is a document of its own, to which its references refer
-        schema = {"x-guidance": _OPTIONS, **(function.get("parameters") or {}), "type": "object"}
+        schema = {"x-guidance": _OPTIONS, **_closed(function.get("parameters") or {}), "type": "object"}
         lines.append(f"arguments_{place}: %json {json.dumps(schema)}")
     return "\n".join(lines)
+
+
+def _closed(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of arguments without any beside those that are named: a function takes no others."""
+    is_plain = "properties" in parameters and not _WITH_OTHERS & parameters.keys()
+    return {**parameters, "additionalProperties": False} if is_plain else parameters
 
 
 def _text(value: str) -> str:

@@ -228,6 +228,8 @@ class Worker:
         full = QueueFullError("Too many texts wait already.")
         with self._unread_lock:
             if len(self._unread) + self._reading >= self._most_unread:
+                self._unread = {each: given for each, given in self._unread.items() if not each.is_cancelled}
+            if len(self._unread) + self._reading >= self._most_unread:
                 refused = that_gives_place(list(self._unread), asked.client)
                 if refused is None:
                     raise full

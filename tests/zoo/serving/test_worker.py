@@ -243,6 +243,26 @@ def test_a_request_that_fails_before_it_waits_takes_no_place(inside):
     assert "error" not in answers.get(timeout=60)
 
 
+def test_texts_that_were_cancelled_hold_no_places(inside, monkeypatch):
+    worker, answers = inside
+    may_go, tokens = threading.Event(), worker._writer.texts.tokens
+
+    def slow(texts):
+        may_go.wait(30)
+        return tokens(texts)
+
+    monkeypatch.setattr(worker._writer.texts, "tokens", slow)
+    asked = {"operation": "write", "text": "hello", "max_new_tokens": 2}
+    for number in range(8):
+        worker.handle({"id": number, **asked})
+    for number in range(2, 8):  # two are being read
+        worker.handle({"id": number, "operation": "cancel"})
+    worker.handle({"id": 8, **asked})
+    may_go.set()
+    ended = [answers.get(timeout=60) for _ in range(3)]
+    assert {answer["id"] for answer in ended} == {0, 1, 8} and not any("error" in answer for answer in ended)
+
+
 def test_deadlines_and_queues_count_from_the_arrival(inside, monkeypatch):
     worker, answers = inside
     may_go, tokens = threading.Event(), worker._writer.texts.tokens

@@ -10,7 +10,7 @@ const [keyForm, keyValue, choice, select, views, problem] =
   ["key", "key-value", "choice", "model", "views", "problem"].map(part);
 
 async function showModels() {
-  const { data } = await get("/v1/models");
+  const { data } = await get("v1/models");
   keyForm.hidden = true;
   choice.hidden = false;
   select.replaceChildren(...data.map(({ id }) => make("option", { value: id }, id)));
@@ -22,7 +22,7 @@ async function showModel() {
   stop();
   const model = select.value;
   views.replaceChildren();
-  const about = await get(`/v1/models/${encodeURIComponent(model)}/metadata`);
+  const about = await get(`v1/models/${encodeURIComponent(model)}/metadata`);
   if (model !== select.value) return; // another one was chosen in the meantime
   const signatures = about.metadata.signature_def.signature_def;
   const found = viewsOf(signatures);

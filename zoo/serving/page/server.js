@@ -48,7 +48,7 @@ export async function* events(path, body, signal) {
 
 /** Returns the path of an endpoint's requests. */
 export function predictPath(model) {
-  return `/v1/models/${encodeURIComponent(model)}:predict`;
+  return `v1/models/${encodeURIComponent(model)}:predict`;
 }
 
 /** Returns the outputs of an endpoint by name. */

@@ -20,7 +20,7 @@ export function completeView(model) {
       const written = make("span", { class: "written" });
       place.replaceChildren(make("p", { class: "text", dir: "auto" }, make("span", { class: "given" }, prompt.value), written));
       const body = { model, prompt: prompt.value, ...values() };
-      return write("/v1/completions", body, (choice) => choice.text, written, signal);
+      return write("v1/completions", body, (choice) => choice.text, written, signal);
     },
   });
 }
@@ -57,7 +57,7 @@ export function chatView(model) {
     const answer = said("assistant", "");
     const body = { model, messages: [...mine, asked], ...values() };
     try {
-      return await write("/v1/chat/completions", body, (choice) => choice.delta.content, answer, signal);
+      return await write("v1/chat/completions", body, (choice) => choice.delta.content, answer, signal);
     } catch (error) {
       if (!answer.textContent && mine === messages) {
         // nothing was said: the message can be sent again
@@ -98,7 +98,7 @@ export function textToTextView(model, signatures) {
     const set = values();
     let texts;
     if (Object.keys(set).length) {
-      const answer = await post("/v1/completions", { model, prompt: source.value, ...set }, signal);
+      const answer = await post("v1/completions", { model, prompt: source.value, ...set }, signal);
       texts = answer.choices.map((choice) => choice.text);
     } else {
       const outputs = Object.keys(signatures.serving_default.outputs);
