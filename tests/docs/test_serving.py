@@ -77,7 +77,9 @@ def test_the_page_names_what_there_is():
     assert set(named) == set(Limits.__dataclass_fields__) and len(COMMANDS) == 3 and len(PROGRAMS) == 6
 
 
-def test_program_that_mounts_the_server():
+def test_program_that_mounts_the_server(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("runs/dates").mkdir(parents=True)
     names = {}
     (program,) = [each for each in PROGRAMS if "zoo.serving.app" in each]
     exec(compile(program, "docs/guides/serving.md", "exec"), names)

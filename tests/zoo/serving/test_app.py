@@ -264,7 +264,7 @@ REFUSED = [
     ({"stop": [""]}, 422, "stop[0] must have at least 1 character."),
     ({"n": 2, "best_of": 1}, 422, "best_of must be at least n, 2"),
     ({"best_of": 3, "stream": True}, 422, "best_of must be n in a stream"),
-    ({"best_of": 17}, 422, "best_of must be at most 16"),
+    ({"best_of": 17}, 422, "best_of must be from 1 to 16"),
     ({"top_p": 0}, 422, "top_p must be from 1e-06 to 1."),
     ({"seed": 2**32}, 422, "seed must be from 0 to 4294967295."),
     ({"n": 16, "prompt": ["a", "b"]}, 413, "at most 20 results"),

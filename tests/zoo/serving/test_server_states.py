@@ -63,11 +63,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def asking(folder, check, **limits):
+def asking(folder, check, *, before=lambda: None, **limits):
     """Lets a coroutine ask an application that has begun."""
 
     async def within():
         app = zoo.serving.app(folder, limits=Limits(**limits), interval=0.02)
+        before()
         async with app.router.lifespan_context(app):
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -135,7 +136,8 @@ def test_a_folder_that_cannot_be_looked_at(tmp_path):
         said = await state(client, "broken", {})
         assert said["error"] == "The folder of models cannot be looked at: NotADirectoryError."
 
-    asking(tmp_path / "nowhere", check)
+    (tmp_path / "away").mkdir()
+    asking(tmp_path / "away", check, before=(tmp_path / "away").rmdir)
 
 
 def test_a_stream_that_waits_gets_comments(folder, run_server, monkeypatch):

@@ -84,7 +84,7 @@ def test_drawn_texts_do_not_depend_on_others(client, chat_model):
         ("copies", {"logit_bias": {"1": 2}}, "logit_bias is not taken by this model"),
         ("copies", {"min_tokens": 1}, "min_tokens is not taken by this model"),
         ("copies", {"ignore_eos": True}, "ignore_eos is not taken by this model"),
-        ("copies", {"n": 2}, "n must be 1"),
+        ("copies", {"n": 2}, "n and best_of must be 1"),
         ("copies", {"prompt": [5, 6]}, "takes prompts as texts alone"),
     ],
 )
