@@ -2,7 +2,7 @@
 
 import { attentionView } from "./attention.js";
 import { answerView, entitiesView, replacedView, tagView } from "./marking.js";
-import { classifyView, embedView, fillView } from "./predicting.js";
+import { classifyView, embedView, fillView, searchView } from "./predicting.js";
 import { chatView, completeView, textToTextView } from "./writing.js";
 
 /** Returns the names of the views of a model, and the functions that make them, from its signatures. */
@@ -17,6 +17,7 @@ export function viewsOf(signatures) {
     ["Entities", entitiesView, "entities" in signatures],
     ["Words", tagView, has("tags", "starts")],
     ["Answer", answerView, has("answers", "starts")],
+    ["Search", searchView, has("embeddings")],
     ["Compare", embedView, has("embeddings")],
     ["Fill", fillView, has("tokens", "probabilities")],
     ["Replaced tokens", replacedView, has("probabilities", "counts")],

@@ -1,7 +1,7 @@
 // Models that answer with labels, numbers or vectors.
 
 import { bar, choiceOf, isolated, labelled, make, shown, table, textArea } from "./elements.js";
-import { predict } from "./server.js";
+import { post, predict } from "./server.js";
 import { makeView } from "./view.js";
 
 const NAMES = { texts: "Text", first_texts: "First text", second_texts: "Second text" };
@@ -37,6 +37,21 @@ export function classifyView(model, signatures) {
     return chosen.length ? `Chosen: ${chosen.join("; ")}.` : "No label is chosen.";
   };
   return makeView({ parts, name: "Classify", run });
+}
+
+/** Returns the view that searches texts. */
+export function searchView(model) {
+  const query = make("input", { type: "search", required: true, dir: "auto", autocomplete: "off" });
+  const texts = textArea({ required: true, rows: 5 });
+  const run = async (place, signal) => {
+    const documents = texts.value.split("\n").filter((line) => line.trim());
+    if (!documents.length) throw new Error("Write at least one text.");
+    const { results } = await post("v1/rerank", { model, query: query.value, documents }, signal);
+    const rows = results.map(({ index, relevance_score: score }) => [documents[index], shown(score), bar(score)]);
+    place.replaceChildren(table("Found", ["Text", "Cosine similarity", "Bar"], rows));
+    return `The nearest of ${documents.length}: ${isolated(rows[0][0])}`;
+  };
+  return makeView({ parts: [labelled("Search for", query), labelled("Texts", texts, "One on each line.")], name: "Search", run });
 }
 
 /** Returns the view that compares texts by their vectors. */

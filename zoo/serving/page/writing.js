@@ -1,7 +1,8 @@
 // Language models: texts that go on, and conversations, shown as they are written.
 
-import { announcePiece } from "./announcer.js";
+import { announce, announcePiece } from "./announcer.js";
 import { isolated, labelled, make, textArea } from "./elements.js";
+import { markdown } from "./markdown.js";
 import { events, post, predict } from "./server.js";
 import { makeSettings } from "./settings.js";
 import { makeView, stop } from "./view.js";
@@ -20,7 +21,9 @@ export function completeView(model) {
       const written = make("span", { class: "written" });
       place.replaceChildren(make("p", { class: "text", dir: "auto" }, make("span", { class: "given" }, prompt.value), written));
       const body = { model, prompt: prompt.value, ...values() };
-      return write("v1/completions", body, (choice) => choice.text, written, signal);
+      const text = document.createTextNode("");
+      written.append(text);
+      return write("v1/completions", body, (choice) => choice.text, (piece) => text.appendData(piece), signal);
     },
   });
 }
@@ -40,7 +43,7 @@ export function chatView(model) {
     message.focus();
   });
   const said = (role, content) => {
-    const text = make("p", { class: "text", dir: "auto" }, content);
+    const text = make(role === "assistant" ? "div" : "p", { class: "text", dir: "auto" }, content);
     list.append(make("li", { class: role }, make("strong", {}, ROLES[role]), text));
     return text;
   };
@@ -54,19 +57,28 @@ export function chatView(model) {
     const shown = list.children.length;
     said("user", asked.content);
     message.value = "";
-    const answer = said("assistant", "");
+    const shownAnswer = said("assistant", "");
+    let answer = "";
+    const show = (piece) => {
+      answer += piece;
+      shownAnswer.replaceChildren(...markdown(answer));
+    };
     const body = { model, messages: [...mine, asked], ...values() };
     try {
-      return await write("v1/chat/completions", body, (choice) => choice.delta.content, answer, signal);
+      return await write("v1/chat/completions", body, (choice) => choice.delta.content, show, signal);
     } catch (error) {
-      if (!answer.textContent && mine === messages) {
+      if (!answer && mine === messages) {
         // nothing was said: the message can be sent again
         while (list.children.length > shown) list.lastChild.remove();
         message.value ||= asked.content;
       }
       throw error;
     } finally {
-      if (answer.textContent) mine.push(asked, { role: "assistant", content: answer.textContent });
+      if (answer) {
+        mine.push(asked, { role: "assistant", content: answer });
+        // browsers have it on pages of this machine and on those over TLS
+        if (navigator.clipboard) shownAnswer.after(copyButton(answer));
+      }
     }
   };
   const view = makeView({ parts: [labelled("Your message", message), settings], name: "Send", run, place: list, more: [anew] });
@@ -74,20 +86,32 @@ export function chatView(model) {
   return view;
 }
 
-async function write(path, body, textOf, element, signal) {
-  const text = document.createTextNode("");
-  element.append(text);
-  let reason = "", usage = null;
+function copyButton(text) {
+  const button = make("button", { type: "button", class: "copy" }, "Copy");
+  button.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(text);
+    announce("The answer is copied.");
+  });
+  return button;
+}
+
+async function write(path, body, textOf, show, signal) {
+  let reason = "", usage = null, first = null, last = null;
   for await (const event of events(path, { ...body, stream: true, stream_options: { include_usage: true } }, signal)) {
     usage = event.usage ?? usage;
     for (const choice of event.choices) {
       const piece = textOf(choice) ?? "";
-      text.appendData(piece);
+      last = performance.now();
+      first ??= last;
+      if (piece) show(piece);
       announcePiece(piece);
       reason = choice.finish_reason ?? reason;
     }
   }
-  return `${REASONS[reason] ?? reason} ${usage.prompt_tokens} tokens read, ${usage.completion_tokens} written.`;
+  const seconds = (last - first) / 1000;
+  // from the first piece on: before, the prompt is read
+  const speed = seconds > 0 ? `, ${(usage.completion_tokens / seconds).toFixed(1)} a second` : "";
+  return `${REASONS[reason] ?? reason} ${usage.prompt_tokens} tokens read, ${usage.completion_tokens} written${speed}.`;
 }
 
 /** Returns the view of a model that makes a text of a text: translations, summaries. */

@@ -15,7 +15,8 @@ VIEWS = [
     ("names", "Words", {"Text": "Ada Lovelace lives in London"}),
     ("names", "Attention", {"Text": "Ada Lovelace lives in London"}),
     ("answers", "Answer", {"Question": "who", "Text with the answer": "Ada Lovelace lives in London"}),
-    ("vectors", None, {"Texts": "Ada lives\nwho are you\nLondon"}),
+    ("vectors", "Search", {"Search for": "Ada", "Texts": "Ada lives\nwho are you\nLondon"}),
+    ("vectors", "Compare", {"Texts": "Ada lives\nwho are you\nLondon"}),
     ("masks", None, {"Text": "Ada <mask> in London"}),
     ("translations", "Write", {"Text": "Ada lives in London"}),
 ]

@@ -109,8 +109,20 @@ def test_answers_are_marked(page, address, choose, send):
         assert f"{found['no_answer']:.3f}" == rows_of(page, "Answer")[-1][1]
 
 
+def test_search(page, address, choose, send):
+    choose(page, "vectors", "Search")
+    texts = ["Ada lives", "who are you", "<b>London</b>"]
+    page.get_by_label("Search for").fill("who is Ada?")
+    page.get_by_label("Texts").fill("\n".join(texts))
+    said = send(page)
+    body = {"model": "vectors", "query": "who is Ada?", "documents": texts}
+    ranked = httpx.post(f"{address}/v1/rerank", json=body, timeout=60).json()["results"]
+    expected = [[texts[each["index"]], f"{each['relevance_score']:.3f}"] for each in ranked]
+    assert [row[:2] for row in rows_of(page, "Found")] == expected and expected[0][0] in said
+
+
 def test_similarities(page, address, choose, send):
-    choose(page, "vectors")
+    choose(page, "vectors", "Compare")
     texts = ["Ada lives", "who are you", "<b>London</b>"]
     page.get_by_label("Texts").fill("\n".join(texts))
     for prompt, endpoint in (("the default one", "serving_default"), ("query", "serve_query")):

@@ -1,6 +1,7 @@
 """Texts on the page: written as the server writes them, with the settings, stopped, and refused."""
 
 import json
+import re
 import time
 
 import pytest
@@ -31,7 +32,10 @@ def test_a_streamed_text_is_that_of_the_server(page, address, choose, send):
     text, usage = answer["choices"][0]["text"], answer["usage"]
     assert len(text) > 9 and page.locator(".written").text_content() == text
     assert page.locator(".result .text").text_content() == "hello" + text
-    assert f"{usage['prompt_tokens']} tokens read, {usage['completion_tokens']} written." in said
+    counted = (
+        rf"{usage['prompt_tokens']} tokens read, {usage['completion_tokens']} written(, [0-9]+\.[0-9] a second)?\.$"
+    )
+    assert re.search(counted, said)
     # screen readers are told the same, politely
     told = page.locator("#announcer")
     assert told.get_attribute("aria-live") == "polite" and told.text_content() == f"{text} {said}"
@@ -54,16 +58,57 @@ def test_conversation(page, address, choose, send):
     messages = [{"role": "system", "content": "You are a friend."}]
     for said in ("who are you <b>today</b>", "and of mine, wörld 你好?"):
         page.get_by_label("Your message").fill(said)
-        send(page)
+        with page.expect_request("**/v1/chat/completions") as asked:
+            send(page)
         messages.append({"role": "user", "content": said})
         body = {"model": "chat", "messages": messages, "max_tokens": 12}
         answer = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=60).json()
         messages.append({"role": "assistant", "content": answer["choices"][0]["message"]["content"]})
-    assert page.locator(".conversation .text").all_text_contents() == [message["content"] for message in messages]
+    shown = page.locator(".conversation > li:not(.assistant) .text").all_text_contents()
+    assert shown == [message["content"] for message in messages if message["role"] != "assistant"]
+    # the whole conversation is sent as the model wrote it, whatever is shown of it
+    assert json.loads(asked.value.post_data)["messages"] == messages[:-1]
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy").nth(1).click()
+    assert page.evaluate("navigator.clipboard.readText()") == messages[-1]["content"].replace("\r", "")
     assert page.get_by_label("Your message").input_value() == ""
     page.get_by_role("button", name="New conversation").click()
     assert page.locator(".conversation li").count() == 0
     assert page.evaluate("document.activeElement.tagName") == "TEXTAREA"
+
+
+MARKDOWN = """# Größe
+Hello **bold _你好_** and `a*b*`, snake_case 2*3*4 <b>no</b>
+
+1. one
+2. two
+   - مرحبا
+
+> said
+
+```python
+x = "*no*"
+```
+[a page](https://example.org/a) [none](javascript:alert(1)) **open"""
+SHOWN = """<h3 dir="auto">Größe</h3>
+<p dir="auto">Hello <strong>bold <em>你好</em></strong> and <code>a*b*</code>, snake_case 2*3*4 \
+&lt;b&gt;no&lt;/b&gt;</p>
+<ol start="1"><li dir="auto">one</li><li dir="auto">two<ul><li dir="auto">مرحبا</li></ul></li></ol>
+<blockquote><p dir="auto">said</p></blockquote>
+<pre dir="ltr" tabindex="0"><code>x = "*no*"</code></pre>
+<p dir="auto"><a href="https://example.org/a" rel="noopener noreferrer" target="_blank">a page</a> \
+[none](javascript:alert(1)) **open</p>"""
+
+
+def test_markdown(page):
+    shown = page.evaluate(
+        """async (text) => {
+          const { markdown } = await import('/page/markdown.js');
+          return markdown(text).map((part) => part.outerHTML).join('\\n');
+        }""",
+        MARKDOWN,
+    )
+    assert shown == SHOWN
 
 
 def test_escape_and_button_stop(open_page, address, choose, until):
