@@ -61,7 +61,7 @@ def on_page_content(text: str, page: Any, **_: Any) -> str:
     def convert(found: re.Match[str]) -> str:
         try:
             return mathml(html.unescape(found[2]), display=found[1] == "div")
-        except Exception as error:
+        except Exception as error:  # of classes of latex2mathml: the page is named
             raise ValueError(f"{page.file.src_uri}: {error}") from error
 
     return _FOUND.sub(convert, text)

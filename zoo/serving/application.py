@@ -66,9 +66,9 @@ def app(
     """Returns the ASGI application that serves the models of a folder, as `python -m recipes.serve` does.
 
     Each model has a process of its own, from when the application starts until it ends (ASGI's `lifespan`; a program
-    that mounts it must enter `app.router.lifespan_context(app)`). What guards
-    the connections themselves belongs to the server that runs it: `limits.connections`, `read_seconds` and
-    `write_seconds` hold in `zoo.serving.http_server.HttpServer`.
+    that mounts it must enter `app.router.lifespan_context(app)`). What guards the connections themselves belongs to the
+    server that runs it: `limits.connections`, `read_seconds` and `write_seconds` hold in
+    `zoo.serving.http_server.HttpServer`.
 
     Args:
         models: A folder of exports: a run folder, an export, a model's folder of versions, or a folder of such models.

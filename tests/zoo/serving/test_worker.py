@@ -243,15 +243,22 @@ def test_a_request_that_fails_before_it_waits_takes_no_place(inside):
     assert "error" not in answers.get(timeout=60)
 
 
-def test_texts_that_were_cancelled_hold_no_places(inside, monkeypatch):
+@pytest.fixture
+def may_go(inside, monkeypatch):
+    """An event before which no prompt is read."""
+    texts, event = inside[0]._writer.texts, threading.Event()
+    tokens = texts.tokens
+
+    def slow(prompts):
+        event.wait(30)
+        return tokens(prompts)
+
+    monkeypatch.setattr(texts, "tokens", slow)
+    return event
+
+
+def test_texts_that_were_cancelled_hold_no_places(inside, may_go):
     worker, answers = inside
-    may_go, tokens = threading.Event(), worker._writer.texts.tokens
-
-    def slow(texts):
-        may_go.wait(30)
-        return tokens(texts)
-
-    monkeypatch.setattr(worker._writer.texts, "tokens", slow)
     asked = {"operation": "write", "text": "hello", "max_new_tokens": 2}
     for number in range(8):
         worker.handle({"id": number, **asked})
@@ -263,15 +270,8 @@ def test_texts_that_were_cancelled_hold_no_places(inside, monkeypatch):
     assert {answer["id"] for answer in ended} == {0, 1, 8} and not any("error" in answer for answer in ended)
 
 
-def test_deadlines_and_queues_count_from_the_arrival(inside, monkeypatch):
+def test_deadlines_and_queues_count_from_the_arrival(inside, may_go):
     worker, answers = inside
-    may_go, tokens = threading.Event(), worker._writer.texts.tokens
-
-    def slow(texts):
-        may_go.wait(30)
-        return tokens(texts)
-
-    monkeypatch.setattr(worker._writer.texts, "tokens", slow)
     for number in range(1000):
         request = {"id": number, "operation": "write", "text": "hello", "max_new_tokens": 2, "seconds": 0.2}
         worker.handle(request)
