@@ -43,7 +43,7 @@ def test_spans_of_texts(outputs):
         ("PER", "of", 5, 7),
         ("PER", "Rome", 8, 12),
     ]
-    assert all(one["score"] == 1 for one in found)
+    assert [one["score"] for one in found] == pytest.approx([1] * 4)
 
 
 def test_words_with_tags(outputs):

@@ -70,7 +70,7 @@ def write(folder, recipe, extra=b""):
         elif recipe == "translate":
             lines = [f"{text}\t{total}" for text, total in sums]
         elif recipe == "embed":
-            lines = [f"{text}\t{b} plus {a}\t{total % 2}" for (text, total), (a, b) in zip(sums, numbers, strict=True)]
+            lines = [f"{text}\t{b} plus {b}\t{total % 2}" for (text, total), (a, b) in zip(sums, numbers, strict=True)]
         elif recipe == "tag":
             lines = [
                 "\n".join(f"{w}\t{'O' if w == 'plus' else 'B-N'}" for w in text.split()) + "\n" for text, _ in sums

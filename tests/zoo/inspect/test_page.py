@@ -13,7 +13,7 @@ from zoo.inspect.html_page import bundle
 from zoo.inspect.packing import packed_weights
 
 # What measures contrast.
-CONTRAST = (Path(__file__).parents[2] / "recipes" / "serving" / "page" / "contrast.js").read_text(encoding="utf-8")
+CONTRAST = (Path(__file__).parents[1] / "serving" / "page" / "contrast.js").read_text(encoding="utf-8")
 TOKENS = ("Ada", " lives", "</script><b>x", "\n", "שלום", "你好", "")
 SOURCE = ("who", " are", "<img src=x onerror=alert(1)>", "you", "?")
 TINT, ACCENT = np.array([0xE3, 0xED, 0xF8]), np.array([0x0B, 0x57, 0xA4])

@@ -145,7 +145,10 @@ def test_strategies_in_windows(make_task, texts):
     long = [" ".join(texts[:20]), *texts[:3]]
     tagger = make_task(TokenClassifier, labels=["O", "B-X", "I-X"], stride=6, seed=3)
     found = tagger.entities(long, aggregation_strategy="none")
-    assert found[1:] == tagger.entities(long[1:], aggregation_strategy="none")
+    alone = tagger.entities(long[1:], aggregation_strategy="none")
+    # the last bits of a sum depend on how many rows are computed together
+    rounded = [[entity._replace(score=pytest.approx(entity.score, rel=1e-5)) for entity in text] for text in alone]
+    assert found[1:] == rounded
     served = tagger.endpoints()["aggregate"].function(tf.constant(long), tf.constant("none"))
     assert [int((row != b"").sum()) for row in served["labels"].numpy()] == [*map(len, found)]
 
