@@ -46,12 +46,13 @@ def alibi_slopes(num_heads: int, bias_max: float = 8.0) -> np.ndarray:
 class ALiBi(PositionEncoding):
     """Lowers the score of a key in proportion to its distance from the query, with a fixed slope per head.
 
-    The bias is `-slope * abs(key position - query position)`. With a causal mask this is the bias of the paper, without
-    one its symmetric form for encoders. The layer has no weights.
+    The bias is `-slope_scale * slope * abs(key position - query position)`. With a causal mask this is the bias of the
+    paper, without one its symmetric form for encoders. The layer has no weights.
 
     Args:
         num_heads: Number of heads, any positive integer.
         bias_max: Minus the binary logarithm of the smallest slope (MPT's `alibi_bias_max`); 8 in the paper.
+        slope_scale: Factor on the slopes. Falcon adds the bias before it scales the scores: `head_dim ** -0.5`.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -63,7 +64,8 @@ class ALiBi(PositionEncoding):
         whatever the policy. It has `batch` rows if one of the arguments has.
 
     Raises:
-        ValueError: If `num_heads` is not a positive integer, or positions are not integers with one or two axes.
+        ValueError: If `num_heads` is not a positive integer, another number is not above 0, or positions are not
+            integers with one or two axes.
 
     Example:
 
@@ -76,10 +78,11 @@ class ALiBi(PositionEncoding):
     shared_by_blocks = True
     depends_on_distance = True  # attention may evaluate one row for all queries
 
-    def __init__(self, num_heads: int, bias_max: float = 8.0, **kwargs: Any) -> None:
+    def __init__(self, num_heads: int, bias_max: float = 8.0, slope_scale: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.num_heads = check_positive_integer("num_heads", num_heads)
         self.bias_max = check_above_zero("bias_max", bias_max)
+        self.slope_scale = check_above_zero("slope_scale", slope_scale)
 
     def score_bias(
         self,
@@ -95,7 +98,7 @@ class ALiBi(PositionEncoding):
     def call(self, query_positions: Any, key_positions: Any) -> Any:
         dtype = float32_or_wider(self.compute_dtype)
         distance = ops.cast(-ops.abs(distances(query_positions, key_positions)), dtype)
-        slopes = ops.cast(alibi_slopes(self.num_heads, self.bias_max), dtype)
+        slopes = ops.cast(self.slope_scale * alibi_slopes(self.num_heads, self.bias_max), dtype)
         return ops.expand_dims(distance, 1) * ops.reshape(slopes, (1, self.num_heads, 1, 1))
 
     def compute_output_shape(

@@ -103,10 +103,13 @@ def add_hyperparameters(writer, config, architecture):
     writer.add_block_count(config.get("num_hidden_layers", config.get("n_layer")))
     writer.add_context_length(config.get("max_position_embeddings", config.get("n_positions")))
     writer.add_embedding_length(width)
-    writer.add_feed_forward_length(config.get("intermediate_size", config.get("n_inner")))
+    inner = ("intermediate_size", "n_inner", "ffn_hidden_size")
+    writer.add_feed_forward_length(next(config[key] for key in inner if key in config))
     writer.add_head_count(heads)
     if config.get("num_key_value_heads"):
         writer.add_head_count_kv(config["num_key_value_heads"])
+    if architecture == "falcon":
+        writer.add_head_count_kv(1 if config["multi_query"] else config["num_kv_heads"])
     if config.get("head_dim"):
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
@@ -168,9 +171,11 @@ def converted(config, tensors, architecture):
         name = name.removeprefix("bert.").removeprefix("nomic_bert.")
         if architecture in ("bert", "nomic-bert") and name.startswith(("cls.", "pooler.", "classifier.")):
             continue
-        if architecture == "gptneox" and ".query_key_value." in name:
-            by_head = tensor.reshape(heads, 3, -1, *tensor.shape[1:])
-            tensor = np.concatenate([by_head[:, part].reshape(-1, *tensor.shape[1:]) for part in range(3)])
+        if ".query_key_value." in name:
+            groups = 1 if config.get("multi_query") else config.get("num_kv_heads") or heads
+            by_group = tensor.reshape(groups, heads // groups + 2, -1, *tensor.shape[1:])
+            parts = by_group[:, :-2], by_group[:, -2:-1], by_group[:, -1:]
+            tensor = np.concatenate([part.reshape(-1, *tensor.shape[1:]) for part in parts])
         if architecture in ("llama", "granite", "smollm3") and name.split(".")[-2] in ("q_proj", "k_proj"):
             tensor = permuted(tensor, heads if "q_proj" in name else key_heads)
         if architecture.startswith("gemma") and name.endswith("norm.weight"):

@@ -105,6 +105,11 @@ OPT = {
     "ffn_dim": 24,
     "max_position_embeddings": 80,
 }
+FALCON = {
+    **{key: value for key, value in GPT_NEOX.items() if key != "intermediate_size"},
+    "ffn_hidden_size": 24,
+    "layer_norm_epsilon": 1e-3,
+}
 COHERE = {
     **{key: value for key, value in DECODER.items() if key != "rms_norm_eps"},
     "layer_norm_eps": 1e-3,
@@ -423,6 +428,31 @@ CASES = {
         {**OPT, "do_layer_norm_before": False, "enable_bias": False, "tie_word_embeddings": False},
         LONG,
     ),
+    "falcon": (
+        "FalconForCausalLM",
+        "FalconConfig",
+        {**FALCON, "tie_word_embeddings": False, "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}},
+        LONG,
+    ),
+    # a norm for each sublayer, two keys for four queries
+    "falcon_new": (
+        "FalconForCausalLM",
+        "FalconConfig",
+        {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "activation": "relu"},
+        LONG,
+    ),
+    "falcon_alibi": (
+        "FalconForCausalLM",
+        "FalconConfig",
+        {**FALCON, "alibi": True, "bias": True, "multi_query": False, "parallel_attn": False},
+        {**LONG, "attention": "sdpa"},  # "eager" adds the biases of positions twice
+    ),
+    "falcon_question_answerer": (
+        "FalconForQuestionAnswering",
+        "FalconConfig",
+        {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+        {"rows": "both"},
+    ),
     "llama_classifier": (
         "LlamaForSequenceClassification",
         "LlamaConfig",
@@ -718,7 +748,7 @@ def main() -> None:
         (folder / "generation_config.json").unlink(missing_ok=True)
         # computed in float32, with frequencies of rotary positions that were never rounded
         model = getattr(transformers, model_class).from_pretrained(
-            folder, dtype=torch.float32, attn_implementation="eager"
+            folder, dtype=torch.float32, attn_implementation=options.get("attention", "eager")
         )
         model = model.eval()
         inputs = inputs_of(config, options.get("rows", "right"))

@@ -41,7 +41,8 @@ class Architecture:
         permuted: Whether rows of queries and keys stand so that neighbouring features are turned, and not halves.
         shifted_norms: Whether factors of norms are stored with one added.
         transposed: Whether the family stores kernels the other way round than files do.
-        by_head: Whether the family stores query, key and value of a head side by side, and files those of all heads.
+        by_head: Whether the family stores the queries that share a key beside this key and its value, and files those
+            of all heads.
         merged: Tensors that files have in another form, by their names in the library.
         is_complete: Whether `keys` gives all keys but the size of the vocabulary.
         task: The task that files hold.
@@ -93,6 +94,13 @@ _OF_GPT_NEOX = {
     "layer_norm_eps": "attention.layer_norm_epsilon",
     "use_parallel_residual": "use_parallel_residual",
     "rotary_emb_base": "rope.freq_base",
+}
+
+
+_OF_FALCON = {
+    "num_kv_heads": "attention.head_count_kv",
+    "ffn_hidden_size": "feed_forward_length",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
 }
 
 
@@ -234,6 +242,24 @@ def _gpt_neox(fields: Fields) -> Keys:
     }
 
 
+def _falcon(fields: Fields) -> Keys:
+    heads, groups = fields.count("attention.head_count"), fields.count("attention.head_count_kv", 1)
+    norms = 2 if fields.has_tensor("blk.0.attn_norm_2.weight") else 1
+    return {
+        "hidden_size": fields.count("embedding_length"),
+        "num_hidden_layers": fields.count("block_count"),
+        "num_attention_heads": heads,
+        "num_kv_heads": groups,
+        "ffn_hidden_size": fields.count("feed_forward_length"),
+        "max_position_embeddings": fields.count("context_length"),
+        "layer_norm_epsilon": fields.number("attention.layer_norm_epsilon", 1e-5),
+        "new_decoder_architecture": norms == 2 or groups not in (1, heads),
+        "multi_query": groups == 1,
+        "num_ln_in_parallel_attn": norms,
+        "rope_theta": fields.number("rope.freq_base", 10000.0),
+    }
+
+
 def _gpt_oss(fields: Fields) -> Keys:
     scaling: Keys = {"rope_type": "default"}
     if fields.has("rope.scaling.factor"):
@@ -319,6 +345,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         _command_r,
         {"layer_norm_eps": "attention.layer_norm_epsilon", "logit_scale": "logit_scale"},
     ),
+    "falcon": Architecture("falcon", "FalconForCausalLM", _falcon, _OF_FALCON, by_head=True, is_complete=True),
     "gemma": Architecture("gemma", "GemmaForCausalLM", _gemma, shifted_norms=True),
     "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _gemma2, _WINDOW | _CAPS, shifted_norms=True),
     "gemma3": Architecture(

@@ -80,7 +80,7 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
         if architecture.permuted and place.stem in heads:
             return halves_from_neighbours(tensor, heads[place.stem])
         if architecture.by_head and place.stem == "attn_qkv":
-            return swapped_groups(tensor, 3, config.attention.num_heads)
+            return groups_from_parts(tensor, config)
         if architecture.shifted_norms and place.stem.endswith("norm"):
             return np.asarray(tensor, "float32") - 1
         return tensor.T if architecture.transposed and place.is_kernel else tensor
@@ -192,15 +192,29 @@ def neighbours_from_halves(weights: np.ndarray, heads: int) -> np.ndarray:
     return halves.swapaxes(1, 2).reshape(weights.shape)
 
 
-def swapped_groups(weights: np.ndarray, outer: int, inner: int) -> np.ndarray:
-    """Returns rows that stand in `outer` groups of `inner` groups as `inner` groups of `outer` ones.
+def groups_from_parts(weights: np.ndarray, config: TransformerConfig) -> np.ndarray:
+    """Returns rows of all queries, all keys and all values in groups: the queries that share a key, the key, its value.
 
     Args:
         weights: `(outputs, inputs)` or a bias `(outputs,)`.
-        outer, inner: Numbers of groups: 3 and the heads, for queries, keys and values.
+        config: The configuration.
     """
-    groups = weights.reshape(outer, inner, -1, *weights.shape[1:])
-    return groups.swapaxes(0, 1).reshape(weights.shape)
+    heads = heads_of(config)
+    groups, size = heads["attn_k"], config.head_dim
+    parts = np.split(weights, np.cumsum([heads["attn_q"] * size, groups * size]))
+    by_group = [part.reshape(groups, -1, *weights.shape[1:]) for part in parts]
+    return np.concatenate(by_group, axis=1).reshape(weights.shape)
+
+
+def parts_from_groups(weights: np.ndarray, config: TransformerConfig) -> np.ndarray:
+    """Undoes `groups_from_parts`.
+
+    Args:
+        weights, config: As there.
+    """
+    groups, size = heads_of(config)["attn_k"], config.head_dim
+    parts = np.split(weights.reshape(groups, -1, *weights.shape[1:]), (-2 * size, -size), axis=1)
+    return np.concatenate([part.reshape(-1, *weights.shape[1:]) for part in parts])
 
 
 register_weights(WEIGHTS, open_weights)

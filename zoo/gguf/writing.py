@@ -17,7 +17,7 @@ from zoo.gguf.architectures import WRITTEN_AS, Architecture
 from zoo.gguf.config import config_of, llama3_factors
 from zoo.gguf.generation import metadata_of
 from zoo.gguf.header import read_gguf
-from zoo.gguf.tensors import heads_of, hub_names, neighbours_from_halves, swapped_groups
+from zoo.gguf.tensors import heads_of, hub_names, neighbours_from_halves, parts_from_groups
 from zoo.gguf.types import library
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, get_family
@@ -220,7 +220,9 @@ def _tensors(
     experts: dict[str, dict[int, np.ndarray]] = {}
     with open_checkpoint(folder) as tensors:
         for name in tensors.shapes:
-            place = names[family.plain_name(name)]
+            place = names.get(family.plain_name(name))
+            if place is None:
+                raise ValueError(f"A GGUF file of the architecture {written_as!r} has no place for {name}.")
             tensor = np.asarray(tensors.get(name), "float32")
             if place.expert is not None:
                 found = experts.setdefault(place.stored, {})
@@ -233,7 +235,7 @@ def _tensors(
             if architecture.permuted and stem in heads:
                 tensor = neighbours_from_halves(tensor, heads[stem])
             elif architecture.by_head and stem == "attn_qkv":
-                tensor = swapped_groups(tensor, config.attention.num_heads, 3)
+                tensor = parts_from_groups(tensor, config)
             elif architecture.shifted_norms and stem.endswith("norm"):
                 tensor = tensor + 1
             elif architecture.transposed and place.is_kernel and tensor.ndim == 2:

@@ -95,7 +95,7 @@ _GROUPS = {
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
         num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels q_lora_rank n_group
-        topk_group
+        topk_group num_kv_heads ffn_hidden_size
         """,
     _INDEX: "type_vocab_size pad_token_id",
     _POSITIONS: """
@@ -122,7 +122,7 @@ _GROUPS = {
         scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
         use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
         layer_norm_elementwise_affine _remove_final_layer_norm rope_interleave
-        scale_attn_by_inverse_layer_idx
+        scale_attn_by_inverse_layer_idx alibi bias multi_query new_decoder_architecture parallel_attn
         """,
     dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """
@@ -146,6 +146,9 @@ _GROUPS = {
     dataclasses.replace(_TEXTS, may_be_null=True): "layer_types",
     Key("a list of 0 and 1, or null", _is_list_of_flags): "no_rope_layers",
     Key("a list of integers", _typed(list[int]), may_be_null=True): "mlp_only_layers",
+    Key("1 or 2", lambda value, most: is_integer(value) and value in (1, 2), may_be_null=True): (
+        "num_ln_in_parallel_attn"
+    ),
     dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters quantization_config",
     dataclasses.replace(_LABELS, may_be_null=True): "id2label",
 }
@@ -162,7 +165,7 @@ _CHOICES = {
     "dropout": "hidden_dropout_prob dropout dropout_rate resid_pdrop residual_dropout hidden_dropout",
     "initializer_range": "initializer_range init_std",
     "attention.num_heads": "num_attention_heads encoder_attention_heads n_heads n_head num_heads",
-    "attention.num_key_value_heads": "num_key_value_heads",
+    "attention.num_key_value_heads": "num_key_value_heads num_kv_heads",
     "attention.head_dim": "head_dim d_kv",
     "attention.value_head_dim": "v_head_dim",
     "attention.latent_dim": "kv_lora_rank",
@@ -176,7 +179,9 @@ _CHOICES = {
     "position.num_buckets": "relative_attention_num_buckets",
     "position.max_distance": "relative_attention_max_distance",
     "norm.epsilon": "layer_norm_eps rms_norm_eps layer_norm_epsilon norm_eps norm_epsilon",
-    "feed_forward.intermediate_dim": "intermediate_size encoder_ffn_dim hidden_dim n_inner d_ff ffn_dim",
+    "feed_forward.intermediate_dim": (
+        "intermediate_size encoder_ffn_dim hidden_dim n_inner d_ff ffn_dim ffn_hidden_size"
+    ),
     "feed_forward.activation": "hidden_act hidden_activation activation activation_function",
     "feed_forward.dropout": "activation_dropout mlp_dropout",
     "feed_forward.num_experts": "num_local_experts num_experts n_routed_experts",
@@ -204,7 +209,7 @@ KEYS = {name: key for key, names in _GROUPS.items() for name in names.split()}
 WIDTHS = frozenset(
     """
     vocab_size hidden_size intermediate_size d_model encoder_ffn_dim decoder_ffn_dim dim hidden_dim n_embd d_kv d_ff
-    n_inner head_dim ffn_dim embedding_size type_vocab_size
+    n_inner head_dim ffn_dim embedding_size type_vocab_size ffn_hidden_size
     """.split()
 )
 # each has tensors of its own

@@ -40,12 +40,14 @@ def test_last_row_equals_keras_nlp(num_heads):
     )
 
 
-def test_formula_is_symmetric():
-    bias = bias_of(ALiBi(3), [2, 7], np.arange(9))
+@pytest.mark.parametrize("slope_scale", [1.0, 0.5])
+def test_formula_is_symmetric(slope_scale):
+    bias = bias_of(ALiBi(3, slope_scale=slope_scale), [2, 7], np.arange(9))
     assert bias.shape == (1, 3, 2, 9)
     for head, slope in enumerate(alibi_slopes(3)):
         for row, query in enumerate([2, 7]):
-            np.testing.assert_allclose(bias[0, head, row], [-slope * abs(key - query) for key in range(9)], rtol=1e-6)
+            expected = [-slope_scale * slope * abs(key - query) for key in range(9)]
+            np.testing.assert_allclose(bias[0, head, row], expected, rtol=1e-6)
 
 
 def test_rows_may_differ():
@@ -66,5 +68,7 @@ def test_wrong_arguments():
         ALiBi(2.0)
     with pytest.raises(ValueError, match="bias_max must be a number above zero, got 0"):
         ALiBi(2, bias_max=0)
+    with pytest.raises(ValueError, match="slope_scale must be a number above zero, got -1"):
+        ALiBi(2, slope_scale=-1)
     with pytest.raises(ValueError, match="query_positions must hold integers"):
         ALiBi(2)(np.zeros(3, "float32"), np.arange(3))

@@ -64,6 +64,8 @@ CASES = {
     "gpt_oss": ("gpt-oss", {"swiglu_limit": 7.0}, {"attention.sliding_window": 4}, {}),
     "gpt_neox": ("gptneox", {}, {}, {}),
     "gpt_neox_sequential": ("gptneox", {"hidden_act": "gelu"}, {}, {}),
+    "falcon": ("falcon", {}, {}, {}),
+    "falcon_new": ("falcon", {"activation": "gelu", "multi_query": False}, {}, {}),
     "cohere": ("command-r", {}, {"logit_scale": 0.3}, {}),
     "bert_masked_lm": ("bert", {"hidden_act": "gelu"}, {"pooling_type": 2}, {}),
     "nomic_bert_masked_lm": ("nomic-bert", {"hidden_act": "silu"}, {"pooling_type": 1}, {}),

@@ -31,6 +31,8 @@ CASES = {
     "gemma": ("gemma", {}),
     "phi3": ("phi3", {}),
     "gpt_neox": ("gptneox", {}),
+    "falcon": ("falcon", {}),
+    "falcon_new": ("falcon", {"feed_forward": {"activation": "gelu"}}),
 }
 
 
@@ -165,6 +167,11 @@ def test_what_is_refused(changes, options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         model_of("llama", changes).export(tmp_path / "out", format="gguf", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_an_architecture_has_no_tensor_for_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="'falcon' has no place for transformer.h.0.post_attention_layernorm"):
+        zoo.gguf.write_gguf(model_of("falcon", {"norm": {"placement": "pre"}}), tmp_path / "a.gguf")
 
 
 def test_other_tokenizers_are_refused(tmp_path):

@@ -107,6 +107,17 @@ def change_tensors(folder, change):
         ("qwen2_moe", {"mlp_only_layers": ["0"]}, "mlp_only_layers must be a list of integers or null, got"),
         ("qwen3_moe", {"num_experts": 0}, "num_experts must be an integer of at least 1, got 0"),
         ("opt", {"word_embed_proj_dim": 12}, r"embed_tokens.weight has shape .48, 10. in model.safetensors"),
+        (
+            "falcon_new",
+            {"parallel_attn": False},
+            "parallel_attn must be true with new_decoder_architecture, got False",
+        ),
+        (
+            "falcon",
+            {"num_ln_in_parallel_attn": 2},
+            "num_ln_in_parallel_attn must be 1 or null without new_decoder_architecture, got 2",
+        ),
+        ("falcon", {"num_ln_in_parallel_attn": 3}, "num_ln_in_parallel_attn must be 1 or 2 or null, got 3"),
         ("cohere2", {"use_parallel_block": False}, "use_parallel_block must be one of .True"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier must be a number above 0, got 0"),
         ("phi3", {"attention_bias": True}, "attention_bias must be one of .False"),

@@ -26,6 +26,21 @@ def sizes(vocabulary, width, inner, layers, heads, key_value_heads, length):
 GEMMA = {"model_type": "gemma", "attention_bias": False, "head_dim": 256, "rms_norm_eps": 1e-6, "rope_theta": 10000.0}
 NO_HEADS = ("num_key_value_heads", "attention_dropout")
 PYTHIA = {key: value for key, value in sizes(50304, 768, 3072, 12, 12, None, 2048).items() if key not in NO_HEADS}
+FALCON = {
+    "model_type": "falcon",
+    "alibi": False,
+    "apply_residual_connection_post_layernorm": False,
+    "attention_dropout": 0.0,
+    "auto_map": {"AutoConfig": "configuration_falcon.FalconConfig"},
+    "bias": False,
+    "bos_token_id": 11,
+    "eos_token_id": 11,
+    "hidden_dropout": 0.0,
+    "initializer_range": 0.02,
+    "layer_norm_epsilon": 1e-5,
+    "parallel_attn": True,
+    "vocab_size": 65024,
+}
 # name: (configuration, choices that it means)
 PUBLISHED = {
     "gemma-2b": (
@@ -69,6 +84,45 @@ PUBLISHED = {
             "use_parallel_residual": True,
         },
         {"norm.placement": "parallel", "norm.shared": False, "position.rotary_dim": 16},
+    ),
+    "falcon-7b": (
+        {
+            **FALCON,
+            "hidden_size": 4544,
+            "multi_query": True,
+            "new_decoder_architecture": False,
+            "num_attention_heads": 71,
+            "num_hidden_layers": 32,
+        },
+        {"norm.placement": "parallel", "norm.shared": True, "attention.num_key_value_heads": 1},
+    ),
+    "falcon-40b": (
+        {
+            **FALCON,
+            "hidden_size": 8192,
+            "new_decoder_architecture": True,
+            "num_attention_heads": 128,
+            "num_hidden_layers": 60,
+            "num_kv_heads": 8,
+        },
+        {"norm.placement": "parallel", "norm.shared": False, "attention.num_key_value_heads": 8},
+    ),
+    "falcon-rw-1b": (
+        {
+            **FALCON,
+            "alibi": True,
+            "bias": True,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "hidden_size": 2048,
+            "multi_query": False,
+            "new_decoder_architecture": False,
+            "num_attention_heads": 32,
+            "num_hidden_layers": 24,
+            "parallel_attn": False,
+            "vocab_size": 50304,
+        },
+        {"norm.placement": "pre", "position.kind": "alibi", "position.options": {"slope_scale": 0.125}},
     ),
     "opt-350m": (
         {
