@@ -15,7 +15,7 @@ WORD_PIECE, BYTE_LEVEL, UNIGRAM, BPE = "WordPiece", "byte-level BPE", "SentenceP
 TWO_MODELS = "SentencePiece unigram, a model per side"
 KINDS = {
     **dict.fromkeys(("bert", "distilbert", "electra", "mpnet", "nomic_bert"), WORD_PIECE),
-    **dict.fromkeys(("xlm-roberta", "albert", "deberta-v2", "t5", "mt5", "mbart", "pegasus"), UNIGRAM),
+    **dict.fromkeys(("xlm-roberta", "camembert", "albert", "deberta-v2", "t5", "mt5", "mbart", "pegasus"), UNIGRAM),
     "marian": TWO_MODELS,
     **dict.fromkeys(("mistral", "mixtral", "gemma", "gemma2", "gemma3_text", "phi3", "llama"), BPE),
 }
@@ -136,7 +136,7 @@ def with_tokenizer(name: str, **changes: Any) -> Any:
 
     config, tokenizer = read_config(families()[name][0]), tokenizer_for(name)
     config = dataclasses.replace(config, vocabulary_size=max(48, tokenizer.vocabulary_size), **changes)
-    if name in ("roberta", "xlm-roberta"):
+    if name in ("roberta", "xlm-roberta", "camembert", "data2vec-text"):
         # the first position comes after that of the padding token
         position = dataclasses.replace(config.position, offset=tokenizer.pad_id + 1)
         config = dataclasses.replace(config, position=position)

@@ -521,6 +521,22 @@ CASES = {
         {**BERT, "type_vocab_size": 1, "num_labels": 1},
         {},
     ),
+    # RoBERTa's structure under another name
+    "camembert_masked_lm": ("CamembertForMaskedLM", "CamembertConfig", {**BERT, "type_vocab_size": 1}, {}),
+    "camembert_classifier": (
+        "CamembertForSequenceClassification",
+        "CamembertConfig",
+        {**BERT, "num_labels": 3, "pad_token_id": 3},
+        {},
+    ),
+    "camembert_token_classifier": ("CamembertForTokenClassification", "CamembertConfig", BERT, {"rows": "both"}),
+    "data2vec-text_masked_lm": (
+        "Data2VecTextForMaskedLM",
+        "Data2VecTextConfig",
+        {**BERT, "type_vocab_size": 1},
+        {"rows": "both"},
+    ),
+    "data2vec-text_question_answerer": ("Data2VecTextForQuestionAnswering", "Data2VecTextConfig", BERT, {}),
     "mt5": ("MT5ForConditionalGeneration", "MT5Config", {**T5, "num_decoder_layers": 1}, LONG),
     "mbart": ("MBartForConditionalGeneration", "MBartConfig", {**BART, "activation_function": "relu"}, LONG),
     "marian": (

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and XLM-RoBERTa (model types "bert", "roberta" and "xlm-roberta")."""
+"""BERT, RoBERTa and its kin ("bert", "roberta", "xlm-roberta", "camembert", "data2vec-text")."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,7 +36,7 @@ TABLE = {
 
 _WITH_POOLER = (
     *("BertModel", "BertForSequenceClassification", "BertForPreTraining", "BertForNextSentencePrediction"),
-    *("RobertaModel", "XLMRobertaModel"),
+    *("RobertaModel", "XLMRobertaModel", "CamembertModel", "Data2VecTextModel"),
 )
 
 
@@ -182,7 +182,7 @@ def write_roberta(config: TransformerConfig) -> dict[str, Any]:
     return {**write(config), "pad_token_id": config.position.offset - 1}
 
 
-def _register_roberta(model_type: str, name: str) -> None:
+def _register_roberta(model_type: str, name: str, prefix: str = "roberta.") -> None:
     """Adds one of these families; classes of the Transformers library begin with `name`."""
     register_family(
         Family(
@@ -191,7 +191,7 @@ def _register_roberta(model_type: str, name: str) -> None:
             write_roberta,
             TABLE,
             architecture=f"{name}Model",
-            prefix="roberta.",
+            prefix=prefix,
             heads={
                 "MaskedLM": Head(
                     f"{name}ForMaskedLM",
@@ -227,3 +227,5 @@ def _register_roberta(model_type: str, name: str) -> None:
 
 _register_roberta("roberta", "Roberta")
 _register_roberta("xlm-roberta", "XLMRoberta")
+_register_roberta("camembert", "Camembert")
+_register_roberta("data2vec-text", "Data2VecText", "data2vec_text.")

@@ -37,6 +37,22 @@ PUBLISHED = {
         {"pooler.dense.weight"},
         278043648,
     ),
+    "camembert": (
+        {
+            **BERT,
+            "model_type": "camembert",
+            "vocab_size": 32005,
+            "max_position_embeddings": 514,
+            "type_vocab_size": 1,
+            "pad_token_id": 1,
+            "bos_token_id": 5,
+            "eos_token_id": 6,
+            "output_past": True,
+            "layer_norm_eps": 1e-5,
+        },
+        {"pooler.dense.weight"},
+        110621952,
+    ),
     "albert": (
         {
             **BERT,
