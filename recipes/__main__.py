@@ -1,4 +1,4 @@
-"""The command `zoo`, also `python -m recipes`: lists recipes, configs and presets, and runs recipes.
+"""The command `zoo`, also `python -m recipes`: runs recipes, and lists them, their configs and presets.
 
 PYTHON_ARGCOMPLETE_OK
 """
@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from recipes.command.printing import lasting_output
 from zoo.extras import MissingExtraError
 from zoo.version import __version__
 
-# words before those of a recipe: `zoo run NAME`
-_WORDS_OF_RUN = 3
+# words before those of a recipe: `zoo NAME`
+_WORDS_BEFORE = 2
 
 
 class CommandError(Exception):
@@ -40,11 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             status of a recipe that was run.
     """
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = make_parser()
+    parser, names = make_parser()
     if "_ARGCOMPLETE" in os.environ:
         _complete(parser)
-    given = parser.parse_args(words)
     try:
+        if words and words[0] in recipes():
+            _run(*words)
+            return
+        if words and not words[0].startswith("-") and words[0] not in names:
+            raise CommandError(f"zoo: error: {_unknown(words[0], names)}")
+        given = parser.parse_args(words)
         given.action(given)
     except MissingExtraError as error:
         parser.exit(2, f"zoo: error: {error}\n")
@@ -52,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.exit(2, f"{error}\n")
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the command line."""
+def make_parser() -> tuple[argparse.ArgumentParser, list[str]]:
+    """Returns the parser of the command line, and the names of its commands."""
     parser = argparse.ArgumentParser(
         prog="zoo", description="Sequence models for Keras: presets, recipes and their configs.", allow_abbrev=False
     )
@@ -77,29 +82,33 @@ def make_parser() -> argparse.ArgumentParser:
     copy = command(parts, "copy", "Copy a config to a file of your own, to be changed.", _copy_config)
     _with_choices(copy.add_argument("name", metavar="NAME", help="name of a config, see `zoo configs`"), configs)
     copy.add_argument("file", metavar="FILE.yaml", type=Path, help="file to write; it must not exist")
-    run = command(commands, "run", "Run a recipe: `zoo run NAME --help` lists its keys.", _run)
-    _with_choices(run.add_argument("name", metavar="NAME", help="name of a recipe, see `zoo recipes`"), recipes)
-    run.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the recipe")
-    return parser
+    # here for their names alone: the words behind one are the recipe's, see `main`
+    for name, summary in recipes().items():
+        commands.add_parser(name, help=summary.replace("%", "%%"), add_help=False)
+    return parser, list(commands.choices)
 
 
 def _with_choices(argument: Any, names: Callable[[], dict[str, Any]]) -> None:
     """Lets an argument be one of some names, which are looked for when they are needed."""
 
     def known(name: str) -> str:
-        if name == "benchmark" and name not in names() and names is recipes:
-            raise argparse.ArgumentTypeError(
-                "the benchmarks are no part of the installed package; in a checkout of the repository it is "
-                "`python -m recipes.benchmark`"
-            )
         if name not in names():
-            similar = difflib.get_close_matches(name, names(), n=1)
-            hint = f", did you mean {similar[0]!r}?" if similar else ";"
-            raise argparse.ArgumentTypeError(f"there is no {name!r}{hint} known: {', '.join(names())}")
+            raise argparse.ArgumentTypeError(_unknown(name, names()))
         return name
 
     argument.type = known
     argument.completer = lambda **context: list(names())
+
+
+def _unknown(name: str, names: Iterable[str]) -> str:
+    if name == "benchmark":
+        return (
+            "the benchmarks are no part of the installed package; in a checkout of the repository it is "
+            "`python -m recipes.benchmark`"
+        )
+    similar = difflib.get_close_matches(name, names, n=1)
+    hint = f", did you mean {similar[0]!r}?" if similar else ";"
+    return f"there is no {name!r}{hint} known: {', '.join(names)}"
 
 
 def _print(lines: dict[str, str]) -> None:
@@ -144,30 +153,29 @@ def _copy_config(given: argparse.Namespace) -> None:
         raise CommandError(f"zoo config copy: error: FILE.yaml: there is no folder '{given.file.parent}'") from error
     except OSError as error:
         raise CommandError(f"zoo config copy: error: {error}") from error
-    print(f"{given.file}: run it with: zoo run {config.recipe} --config {quoted}")
+    print(f"{given.file}: run it with: zoo {config.recipe} --config {quoted}")
 
 
-def _run(given: argparse.Namespace) -> None:
+def _run(recipe: str, *arguments: str) -> None:
     from recipes.common import config
 
-    config.PROGRAM.set("zoo run {}")
-    sys.argv = [given.name, *given.arguments]
-    runpy.run_module(f"recipes.{given.name}", run_name="__main__", alter_sys=True)
+    config.PROGRAM.set("zoo {}")
+    sys.argv = [recipe, *arguments]
+    runpy.run_module(f"recipes.{recipe}", run_name="__main__", alter_sys=True)
 
 
 def _complete(parser: argparse.ArgumentParser) -> None:
-    """Answers the shell, which asks for the words that may come next; those after `zoo run NAME` are the recipe's."""
+    """Answers the shell, which asks for the words that may come next; those after `zoo NAME` are the recipe's."""
     import argcomplete
 
     words = argcomplete.split_line(os.environ["COMP_LINE"], int(os.environ["COMP_POINT"]))[3]
-    if len(words) < _WORDS_OF_RUN or words[1] != "run" or words[2] not in recipes():
+    if len(words) < _WORDS_BEFORE or words[1] not in recipes():
         argcomplete.autocomplete(parser)
         return
     # the recipe completes, to which its own name is that of the program
-    os.environ["_ARGCOMPLETE"] = str(_WORDS_OF_RUN)
+    os.environ["_ARGCOMPLETE"] = str(_WORDS_BEFORE)
     # a benchmark is named by a word of its own; no other recipe may see words, which it might act upon
-    arguments = words[_WORDS_OF_RUN:] if words[2] == "benchmark" else []
-    _run(argparse.Namespace(name=words[2], arguments=arguments))
+    _run(words[1], *(words[_WORDS_BEFORE:] if words[1] == "benchmark" else ()))
 
 
 if __name__ == "__main__":

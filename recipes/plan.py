@@ -35,7 +35,7 @@ _SECONDS = {
 class PlanConfig:
     """Plans the training of a named architecture."""
 
-    preset: str = setting(help="Name of an architecture, see python -m recipes.presets.", offers="presets")
+    preset: str = setting(help="Name of an architecture, see `zoo presets`.", offers="presets")
     options: dict[str, Any] = setting({}, "Fields of the architecture to replace.")
     mesh: dict[str, int] | None = setting(
         None,

@@ -144,7 +144,7 @@ assert not loaded, loaded
 @pytest.mark.parametrize(
     "words",
     [
-        *("--help", "run --help", "recipes", "configs", "config copy --help", "run translate --help"),
+        *("--help", "recipes", "configs", "config copy --help", "translate --help"),
         *("presets --help", "presets", "presets gpt2"),
     ],
 )
@@ -161,7 +161,7 @@ def test_lists(tmp_path):
     assert [line.split()[0] for line in lines] == list(configs()) and "multi30k_tiny (translate)" in "\n".join(lines)
 
 
-@pytest.mark.parametrize("words", ["recipes", "configs", "presets", "run translate --help"])
+@pytest.mark.parametrize("words", ["recipes", "configs", "presets", "translate --help"])
 def test_a_reader_that_leaves_is_no_error(words, tmp_path):
     """As `head -1` does."""
     reading, writing = os.pipe()
@@ -203,13 +203,13 @@ def test_copy_of_a_config(tmp_path, monkeypatch, capsys):
 
     monkeypatch.chdir(tmp_path)
     main(["config", "copy", "multi30k_tiny", "my.yaml"])
-    assert capsys.readouterr().out == "my.yaml: run it with: zoo run translate --config my.yaml\n"
+    assert capsys.readouterr().out == "my.yaml: run it with: zoo translate --config my.yaml\n"
     text = (tmp_path / "my.yaml").read_text()
     assert "#   python -m recipes.translate --config my.yaml\n" in text
     original = configs()["multi30k_tiny"].path.read_text()
     assert text == original.replace("recipes/configs/multi30k_tiny.yaml", "my.yaml")
     main(["config", "copy", "multi30k_tiny", "of mine.yaml"])
-    assert capsys.readouterr().out.endswith("run it with: zoo run translate --config 'of mine.yaml'\n")
+    assert capsys.readouterr().out.endswith("run it with: zoo translate --config 'of mine.yaml'\n")
     assert "recipes.translate --config 'of mine.yaml'\n" in (tmp_path / "of mine.yaml").read_text()
     with pytest.raises(SystemExit) as stop:
         main(["config", "copy", "multi30k_tiny", "my.yaml"])
@@ -239,16 +239,16 @@ def test_config_by_its_name(tmp_path, monkeypatch):
 
 
 def test_run_names_its_own_command(tmp_path):
-    result = run("run", "translate", "--training.epoch", "3", folder=tmp_path)
+    result = run("translate", "--training.epoch", "3", folder=tmp_path)
     assert result.returncode == 2
-    assert result.stderr.startswith("zoo run translate: error: unknown key --training.epoch; did you mean")
-    result = run("run", "launch", "--processes", "1", "recipes.translate", folder=tmp_path)
+    assert result.stderr.startswith("zoo translate: error: unknown key --training.epoch; did you mean")
+    result = run("launch", "--processes", "1", "recipes.translate", folder=tmp_path)
     assert result.returncode == 2
-    assert result.stderr.splitlines()[-1] == "zoo run launch: error: --processes must be at least 2, got 1"
-    result = run("run", "benchmark", folder=tmp_path)
-    assert result.returncode == 0 and result.stderr.startswith("zoo run benchmark <name> [--key value ...]")
-    result = run("run", "transate", folder=tmp_path)
-    assert result.returncode == 2 and "'transate', did you mean 'translate'? known: answer, apply, " in result.stderr
+    assert result.stderr.splitlines()[-1] == "zoo launch: error: --processes must be at least 2, got 1"
+    result = run("benchmark", folder=tmp_path)
+    assert result.returncode == 0 and result.stderr.startswith("zoo benchmark <name> [--key value ...]")
+    result = run("transate", folder=tmp_path)
+    assert result.returncode == 2 and "'transate', did you mean 'translate'? known: recipes, configs, " in result.stderr
 
 
 def test_the_benchmarks_are_of_a_checkout(tmp_path):
@@ -261,7 +261,7 @@ def test_the_benchmarks_are_of_a_checkout(tmp_path):
     assert "recipes.command" in packages
     assert not [name for name in packages if name.startswith("recipes.benchmark")]
     code = "import sys, recipes.command.lists as lists\nnames = lists.recipes()\ndel names['benchmark']\n"
-    code += "lists.recipes = lambda: names\nsys.argv = ['zoo', 'run', 'benchmark', 'start']\n"
+    code += "lists.recipes = lambda: names\nsys.argv = ['zoo', 'benchmark', 'start']\n"
     result = run(folder=tmp_path, code=code + "from recipes.__main__ import main\nmain()")
     assert result.returncode == 2
     assert "the benchmarks are no part of the installed package" in result.stderr
@@ -275,7 +275,7 @@ def test_without_the_extra_of_recipes(tmp_path):
     blocked = WITHOUT.format(modules=["pooch", "sacrebleu"])
     command = blocked + "sys.argv = ['zoo'] + sys.argv[1:]\nfrom recipes.__main__ import main\nmain()"
     said = 'A recipe needs pooch, sacrebleu, of the extra recipes: pip install "keras-transformer-zoo[recipes]"'
-    result = run("run", "translate", folder=tmp_path, code=command)
+    result = run("translate", folder=tmp_path, code=command)
     assert (result.returncode, result.stderr) == (2, f"zoo: error: {said}\n")
     assert "translate" in output_of("recipes", folder=tmp_path, code=command)
     assert "multi30k_tiny" in output_of("configs", folder=tmp_path, code=command)
@@ -295,9 +295,9 @@ def test_without_the_extra_of_serving(tmp_path):
     (tmp_path / "1" / "saved_model.pb").write_bytes(b"")
     blocked = WITHOUT.format(modules=["uvicorn", "msgpack"])
     command = blocked + "sys.argv = ['zoo'] + sys.argv[1:]\nfrom recipes.__main__ import main\nmain()"
-    result = run("run", "serve", str(tmp_path), folder=tmp_path, code=command)
+    result = run("serve", str(tmp_path), folder=tmp_path, code=command)
     said = 'Serving needs msgpack, uvicorn, of the extra serve: pip install "keras-transformer-zoo[serve]"'
-    assert (result.returncode, result.stderr.splitlines()[-1]) == (2, f"zoo run serve: error: {said}")
+    assert (result.returncode, result.stderr.splitlines()[-1]) == (2, f"zoo serve: error: {said}")
 
 
 def test_plots_and_calibration_name_their_extra(monkeypatch, tmp_path):
@@ -360,27 +360,27 @@ main()
     ("line", "expected"),
     [
         ("zoo rec", ["recipes"]),
-        ("zoo run tran", ["translate"]),
+        ("zoo tran", ["translate"]),
         ("zoo config copy multi30k_ti", ["multi30k_tiny"]),
-        ("zoo run translate --training.learning_", ["--training.learning_rate"]),
-        ("zoo run translate --config multi30k_ti", ["multi30k_tiny"]),
-        ("zoo run translate --tokenizer.kind ", ["bpe", "unigram"]),
-        ("zoo run translate --export ", ["true", "false"]),
-        ("zoo run translate --training.optimizer ada", ["adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw"]),
-        ("zoo run translate --model.preset transformer_", ["transformer_tiny", "transformer_base", "transformer_big"]),
-        ("zoo run inspect --task Q", ["QuestionAnswerer"]),
-        ("zoo run inspect a", ["a.tsv"]),
-        ("zoo run presets minilm_l6 gpt2_s", ["gpt2_small"]),
-        ("zoo run translate --training.epochs ", []),
-        ("zoo run translate --data.target_language ", []),
-        ("zoo run translate --data.train ", ["a.tsv", "of_mine/"]),
+        ("zoo translate --training.learning_", ["--training.learning_rate"]),
+        ("zoo translate --config multi30k_ti", ["multi30k_tiny"]),
+        ("zoo translate --tokenizer.kind ", ["bpe", "unigram"]),
+        ("zoo translate --export ", ["true", "false"]),
+        ("zoo translate --training.optimizer ada", ["adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw"]),
+        ("zoo translate --model.preset transformer_", ["transformer_tiny", "transformer_base", "transformer_big"]),
+        ("zoo inspect --task Q", ["QuestionAnswerer"]),
+        ("zoo inspect a", ["a.tsv"]),
+        ("zoo presets minilm_l6 gpt2_s", ["gpt2_small"]),
+        ("zoo translate --training.epochs ", []),
+        ("zoo translate --data.target_language ", []),
+        ("zoo translate --data.train ", ["a.tsv", "of_mine/"]),
         ("zoo presets minilm", ["minilm_l6"]),
-        ("zoo run benchmark la", ["layers"]),
-        ("zoo run benchmark start --rou", ["--rounds"]),
-        ("zoo run benchmark accelerator --parts gp", ["gpt2"]),
-        ("zoo run launch --processes 2 recipes.langu", ["recipes.language_model"]),
+        ("zoo benchmark la", ["layers"]),
+        ("zoo benchmark start --rou", ["--rounds"]),
+        ("zoo benchmark accelerator --parts gp", ["gpt2"]),
+        ("zoo launch --processes 2 recipes.langu", ["recipes.language_model"]),
         # nothing is launched
-        ("zoo run launch --processes 2 recipes.language_model a", []),
+        ("zoo launch --processes 2 recipes.language_model a", []),
     ],
 )
 def test_completion(line, expected, tmp_path):

@@ -7,7 +7,7 @@ from zoo.extras import MissingExtraError, require_extra
 try:
     require_extra("recipes", "A recipe")
 except MissingExtraError as error:
-    # `python -m recipes.NAME` says it in one line, as `zoo run NAME` does
+    # `python -m recipes.NAME` says it in one line, as `zoo NAME` does
     started = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
     if not started.startswith("recipes.") or started == "recipes.__main__":
         raise

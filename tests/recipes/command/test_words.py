@@ -16,7 +16,7 @@ def test_version(capsys):
 
 def test_a_misspelled_name_has_a_suggestion(capsys):
     with pytest.raises(SystemExit):
-        main(["run", "transalte"])
+        main(["transalte"])
     assert "'transalte', did you mean 'translate'?" in capsys.readouterr().err
 
 
