@@ -29,7 +29,9 @@ ODD = (
     "สุนัข तेज़ <|im_start|> don't"
 )
 # families by tiny configurations of the tests
-FAMILIES = "llama llama_biases granite olmo2 cohere gpt2 gemma phi3 gpt_neox qwen2 qwen3 starcoder2 smollm3".split()
+FAMILIES = """
+    llama llama_biases granite olmo2 cohere gpt2 gemma phi_tied phi3 gpt_neox qwen2 qwen3 starcoder2 smollm3
+""".split()
 
 
 def odd_texts(count: int) -> list[str]:

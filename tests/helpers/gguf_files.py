@@ -163,7 +163,7 @@ def converted(config, tensors, architecture):
     heads, key_heads = (config.get(name) for name in ("num_attention_heads", "num_key_value_heads"))
     result = {}
     for name, tensor in merged_experts(tensors).items():
-        if config.get("tie_word_embeddings") and name.startswith("lm_head"):
+        if config.get("tie_word_embeddings") and name == "lm_head.weight":
             continue
         if architecture == "gpt-oss" and (".experts." in name or name.endswith(".sinks")):
             result |= parts_of_gpt_oss(name, tensor)

@@ -281,6 +281,25 @@ CASES = {
         },
         {"rows": "both"},
     ),
+    "phi": (
+        "PhiForCausalLM",
+        "PhiConfig",
+        {**DECODER, "num_key_value_heads": 2, "layer_norm_eps": 1e-3, "qk_layernorm": True},
+        LONG,
+    ),
+    "phi_tied": (
+        "PhiForCausalLM",
+        "PhiConfig",
+        {
+            **DECODER,
+            "num_attention_heads": 2,
+            "num_key_value_heads": 2,
+            "tie_word_embeddings": True,
+            "hidden_act": "relu",
+            "rope_parameters": {"rope_type": "default", "rope_theta": 50.0, "partial_rotary_factor": 0.75},
+        },
+        {"rows": "both"},
+    ),
     "starcoder2": (
         "Starcoder2ForCausalLM",
         "Starcoder2Config",
@@ -459,6 +478,13 @@ CASES = {
         {**DECODER, "num_labels": 3},
         {"rows": "both"},
     ),
+    "phi_classifier": (
+        "PhiForSequenceClassification",
+        "PhiConfig",
+        {**DECODER, "num_key_value_heads": None, "num_labels": 3},
+        {"rows": "both"},
+    ),
+    "phi_token_classifier": ("PhiForTokenClassification", "PhiConfig", {**DECODER, "num_key_value_heads": 4}, {}),
     "gpt_neox_token_classifier": ("GPTNeoXForTokenClassification", "GPTNeoXConfig", GPT_NEOX, {"rows": "both"}),
     "qwen2_token_classifier": ("Qwen2ForTokenClassification", "Qwen2Config", DECODER, {}),
     "gpt2_scaled": (

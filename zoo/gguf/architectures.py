@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from zoo.gguf.fields import Fields
+from zoo.huggingface.rotary import rotated_share
 
 # a configuration, without what all architectures have
 Keys = dict[str, Any]
@@ -167,6 +168,20 @@ def _starcoder2(fields: Fields) -> Keys:
         "norm_epsilon": fields.number("attention.layer_norm_epsilon", 1e-5),
         "use_bias": fields.has_tensor("blk.0.attn_q.bias"),
         "sliding_window": None,
+    }
+
+
+def _rotated_part(fields: Fields) -> Keys:
+    width = fields.count("embedding_length") // fields.count("attention.head_count")
+    width = fields.count("attention.key_length", width)
+    return {"partial_rotary_factor": rotated_share(fields.count("rope.dimension_count", width), width)}
+
+
+def _phi2(fields: Fields) -> Keys:
+    return {
+        "hidden_act": "gelu_new",
+        "layer_norm_eps": fields.number("attention.layer_norm_epsilon", 1e-5),
+        **_rotated_part(fields),
     }
 
 
@@ -362,6 +377,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     "llama": Architecture("llama", "LlamaForCausalLM", _llama, permuted=True),
     "nomic-bert": Architecture("nomic_bert", "NomicBertModel", _nomic_bert, is_complete=True, task="TextEmbedder"),
     "olmo2": Architecture("olmo2", "Olmo2ForCausalLM", _has_biases),
+    "phi2": Architecture("phi", "PhiForCausalLM", _phi2, {"layer_norm_eps": "attention.layer_norm_epsilon"}),
     "phi3": Architecture(
         "phi3",
         "Phi3ForCausalLM",

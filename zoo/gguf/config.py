@@ -11,6 +11,8 @@ from zoo.gguf.fields import Fields, shortest
 from zoo.gguf.header import GGUFHeader
 from zoo.storage import quote
 
+# architectures that rotate a part of a head
+_WITH_ROTATED_PARTS = ("phi2", "phi3", "gptneox")
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
@@ -50,7 +52,7 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
             "rope_theta": fields.number("rope.freq_base", 10000.0),
         }
     rotated = fields.count("rope.dimension_count", head_dim)
-    if rotated != head_dim and fields.architecture not in ("phi3", "gptneox"):
+    if rotated != head_dim and fields.architecture not in _WITH_ROTATED_PARTS:
         raise ValueError(
             f"{header.path}: {fields.architecture}.rope.dimension_count must be {head_dim}, the width of a head, got "
             f"{rotated}."

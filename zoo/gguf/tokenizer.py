@@ -17,6 +17,7 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER = 1, 2, 3, 4
 _SPLITS = {
     "default": ("gpt2",),
     "gpt-2": ("gpt2",),
+    "phi-2": ("gpt2",),
     "smollm": ("digits", "gpt2"),
     "llama-bpe": ("llama3",),
     "smaug-bpe": ("llama3",),

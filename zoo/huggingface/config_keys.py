@@ -122,7 +122,7 @@ _GROUPS = {
         scale_decoder_outputs is_llama_config reorder_and_upcast_attn sinusoidal_pos_embds tie_weights_
         use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
         layer_norm_elementwise_affine _remove_final_layer_norm rope_interleave
-        scale_attn_by_inverse_layer_idx alibi bias multi_query new_decoder_architecture parallel_attn
+        scale_attn_by_inverse_layer_idx alibi bias multi_query new_decoder_architecture parallel_attn qk_layernorm
         """,
     dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """

@@ -51,6 +51,20 @@ def take_head_keys(reader: ConfigReader) -> None:
     reader.skip("classifier_dropout", "hidden_dropout", "token_classification_bias")
 
 
+def has_output_bias(reader: ConfigReader, language_model: str) -> bool:
+    """Returns whether a decoder of a family whose language models have biased logits has this bias.
+
+    Its other classes have none, unless a file has the tensor in any case.
+
+    Args:
+        reader: The configuration.
+        language_model: Name of the family's class for language models in the Transformers library.
+    """
+    given = reader.values.get("architectures")
+    is_other = isinstance(given, list) and language_model not in given
+    return "lm_head.bias" in reader.tensors or not (reader.tensors and is_other)
+
+
 def _text_classifier(reader: ConfigReader) -> dict[str, Any]:
     return {
         "pooling": "last",

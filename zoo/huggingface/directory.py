@@ -317,10 +317,13 @@ def _without_projection(config: TransformerConfig, family: Family, tensors: Tens
 
     Files of classifiers and of base models have none, whether it is tied to the embedding or not.
     """
-    name = f"{family.table_of(config).get('output_projection')}.weight"
-    if config.architecture != "decoder" or config.embedding.tie_output or name in tensors.shapes:
+    name, embedding = family.table_of(config).get("output_projection"), config.embedding
+    if config.architecture != "decoder":
         return config
-    return dataclasses.replace(config, embedding=dataclasses.replace(config.embedding, tie_output=True))
+    is_tied = embedding.tie_output or f"{name}.weight" not in tensors.shapes
+    has_bias = embedding.output_bias and f"{name}.bias" in tensors.shapes
+    embedding = dataclasses.replace(embedding, tie_output=is_tied, output_bias=has_bias)
+    return dataclasses.replace(config, embedding=embedding)
 
 
 def head_of(family: Family, task: str | None, is_encoder: bool = False) -> Head:

@@ -199,6 +199,23 @@ def without_dynamic(config: TransformerConfig) -> TransformerConfig:
     return dataclasses.replace(config, position=plain)
 
 
+def rotated_share(rotary_dim: int, head_dim: int) -> float:
+    """Returns the `partial_rotary_factor` with which so many features of a head are rotated.
+
+    Args:
+        rotary_dim: Number of features that are rotated.
+        head_dim: Width of a head.
+
+    Example:
+
+    >>> rotated_share(32, 80)
+    0.4
+    """
+    share = rotary_dim / head_dim
+    # the library rounds down what it gets of it
+    return share if int(head_dim * share) == rotary_dim else share + 1e-9
+
+
 def write_rotary(position: PositionConfig, head_dim: int) -> dict[str, Any]:
     """Returns the keys for rotary positions that every version of the Transformers library reads.
 
@@ -211,9 +228,7 @@ def write_rotary(position: PositionConfig, head_dim: int) -> dict[str, Any]:
     """
     values: dict[str, Any] = {"rope_theta": position.base}
     if position.rotary_dim is not None:
-        share = position.rotary_dim / head_dim
-        # the library rounds down what it gets of it
-        values["partial_rotary_factor"] = share if int(head_dim * share) == position.rotary_dim else share + 1e-9
+        values["partial_rotary_factor"] = rotated_share(position.rotary_dim, head_dim)
     if position.scaling is not None:
         scaling = dict(position.scaling)
         kind = scaling.pop("kind")

@@ -29,6 +29,7 @@ CASES = {
     "cohere": ("command-r", {}),
     "gpt2": ("gpt2", {}),
     "gemma": ("gemma", {}),
+    "phi_tied": ("phi2", {"feed_forward": {"activation": "gelu_tanh"}}),
     "phi3": ("phi3", {}),
     "gpt_neox": ("gptneox", {}),
     "falcon": ("falcon", {}),

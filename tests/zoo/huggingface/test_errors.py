@@ -120,6 +120,7 @@ def change_tensors(folder, change):
         ("falcon", {"num_ln_in_parallel_attn": 3}, "num_ln_in_parallel_attn must be 1 or 2 or null, got 3"),
         ("cohere2", {"use_parallel_block": False}, "use_parallel_block must be one of .True"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier must be a number above 0, got 0"),
+        ("phi", {"qk_layernorm": 1}, "qk_layernorm must be true or false, got 1"),
         ("phi3", {"attention_bias": True}, "attention_bias must be one of .False"),
         ("starcoder2", {"norm_type": "rms_norm"}, "norm_type must be one of .'layer_norm'"),
         ("t5", {"feed_forward_proj": "gated-relu-x"}, "feed_forward_proj must be"),

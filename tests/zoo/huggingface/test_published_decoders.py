@@ -210,6 +210,24 @@ PUBLISHED = {
         },
         {"feed_forward.num_experts": 128, "attention.query_key_norm": "rms"},
     ),
+    "phi-2": (
+        {
+            **sizes(51200, 2560, 10240, 32, 32, 32, 2048),
+            "model_type": "phi",
+            "bos_token_id": 50256,
+            "embd_pdrop": 0.0,
+            "eos_token_id": 50256,
+            "hidden_act": "gelu_new",
+            "layer_norm_eps": 1e-5,
+            "partial_rotary_factor": 0.4,
+            "qk_layernorm": False,
+            "resid_pdrop": 0.1,
+            "rope_scaling": None,
+            "rope_theta": 10000.0,
+            "tie_word_embeddings": False,
+        },
+        {"norm.placement": "parallel", "position.rotary_dim": 32, "embedding.output_bias": True},
+    ),
     "phi-3-mini-128k": (
         {
             **sizes(32064, 3072, 8192, 32, 32, 32, 131072),

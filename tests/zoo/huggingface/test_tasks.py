@@ -38,6 +38,8 @@ TASKS = {
     "llama_classifier": TextClassifier,
     "gpt2_classifier": TextClassifier,
     "qwen2_token_classifier": TokenClassifier,
+    "phi_classifier": TextClassifier,
+    "phi_token_classifier": TokenClassifier,
     "gpt_neox_token_classifier": TokenClassifier,
     "gpt2": CausalLM,
     "qwen2": CausalLM,
