@@ -116,6 +116,19 @@ COHERE = {
     "logit_scale": 0.3,
     "rope_parameters": {"rope_type": "default", "rope_theta": 50.0},
 }
+GPTJ = {
+    "vocab_size": VOCABULARY,
+    "n_positions": 80,
+    "n_embd": 16,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_inner": 24,
+    "rotary_dim": 4,
+    "layer_norm_epsilon": 1e-3,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
 T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 16,
@@ -306,6 +319,13 @@ CASES = {
         {**DECODER, "norm_epsilon": 1e-3, "sliding_window": 4, "tie_word_embeddings": False, "hidden_act": "relu"},
         LONG,
     ),
+    "gptj": ("GPTJForCausalLM", "GPTJConfig", GPTJ, LONG),
+    "codegen": (
+        "CodeGenForCausalLM",
+        "CodeGenConfig",
+        {**GPTJ, "rotary_dim": 8, "n_inner": None, "activation_function": "relu", "tie_word_embeddings": True},
+        LONG,
+    ),
     "gpt_neox": (
         "GPTNeoXForCausalLM",
         "GPTNeoXConfig",
@@ -485,6 +505,12 @@ CASES = {
         {"rows": "both"},
     ),
     "phi_token_classifier": ("PhiForTokenClassification", "PhiConfig", {**DECODER, "num_key_value_heads": 4}, {}),
+    "gptj_classifier": (
+        "GPTJForSequenceClassification",
+        "GPTJConfig",
+        {**GPTJ, "num_labels": 3, "tie_word_embeddings": True},
+        {"rows": "both"},
+    ),
     "gpt_neox_token_classifier": ("GPTNeoXForTokenClassification", "GPTNeoXConfig", GPT_NEOX, {"rows": "both"}),
     "qwen2_token_classifier": ("Qwen2ForTokenClassification", "Qwen2Config", DECODER, {}),
     "gpt2_scaled": (
@@ -678,6 +704,7 @@ CASES = {
         {"vocab_size": VOCABULARY, "n_positions": 24, "n_embd": 16, "n_layer": 2, "n_head": 4},
         {},
     ),
+    "gptj_question_answerer": ("GPTJForQuestionAnswering", "GPTJConfig", {**GPTJ, "rotary_dim": 2}, {"rows": "both"}),
     "gpt_neox_question_answerer": ("GPTNeoXForQuestionAnswering", "GPTNeoXConfig", GPT_NEOX, {"rows": "both"}),
     "opt_question_answerer": ("OPTForQuestionAnswering", "OPTConfig", {**OPT, "word_embed_proj_dim": 10}, {}),
     "roberta_token_classifier": ("RobertaForTokenClassification", "RobertaConfig", {**BERT, "type_vocab_size": 1}, {}),

@@ -15,6 +15,7 @@ from zoo.huggingface import gemma3 as _gemma3  # noqa: F401
 from zoo.huggingface import gpt2 as _gpt2  # noqa: F401
 from zoo.huggingface import gpt_neox as _gpt_neox  # noqa: F401
 from zoo.huggingface import gpt_oss as _gpt_oss  # noqa: F401
+from zoo.huggingface import gptj as _gptj  # noqa: F401
 from zoo.huggingface import granite as _granite  # noqa: F401
 from zoo.huggingface import llama as _llama  # noqa: F401
 from zoo.huggingface import mixtral as _mixtral  # noqa: F401

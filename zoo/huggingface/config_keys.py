@@ -91,7 +91,7 @@ _GROUPS = {
         n_heads hidden_dim n_embd n_layer n_head num_layers num_heads d_kv d_ff relative_attention_num_buckets
         num_local_experts num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size ffn_dim
         embedding_size num_hidden_groups pooler_hidden_size kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim
-        n_routed_experts n_shared_experts
+        n_routed_experts n_shared_experts rotary_dim
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
         num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels q_lora_rank n_group
@@ -176,6 +176,7 @@ _CHOICES = {
     "attention.scale": "query_pre_attn_scalar scale_attn_weights attention_multiplier",
     "attention.scale_by_layer": "scale_attn_by_inverse_layer_idx",
     "attention.logit_soft_cap": "attn_logit_softcapping",
+    "position.rotary_dim": "rotary_dim",
     "position.num_buckets": "relative_attention_num_buckets",
     "position.max_distance": "relative_attention_max_distance",
     "norm.epsilon": "layer_norm_eps rms_norm_eps layer_norm_epsilon norm_eps norm_epsilon",

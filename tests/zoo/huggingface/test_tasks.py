@@ -40,6 +40,7 @@ TASKS = {
     "qwen2_token_classifier": TokenClassifier,
     "phi_classifier": TextClassifier,
     "phi_token_classifier": TokenClassifier,
+    "gptj_classifier": TextClassifier,
     "gpt_neox_token_classifier": TokenClassifier,
     "gpt2": CausalLM,
     "qwen2": CausalLM,
