@@ -17,8 +17,10 @@ KINDS = {
     **dict.fromkeys(("bert", "distilbert", "electra", "mpnet", "nomic_bert"), WORD_PIECE),
     **dict.fromkeys(("xlm-roberta", "camembert", "albert", "deberta-v2", "t5", "mt5", "mbart", "pegasus"), UNIGRAM),
     "marian": TWO_MODELS,
-    **dict.fromkeys(("mistral", "mixtral", "gemma", "gemma2", "gemma3_text", "phi3", "llama"), BPE),
+    **dict.fromkeys(("mistral", "mixtral", "gemma", "gemma2", "gemma3_text", "phi3", "llama", "m2m_100"), BPE),
 }
+# kinds of tokenizers of published models that are not read
+UNREAD = {"m2m_100": "BPE of characters, without bytes; the model works on token level"}
 TEXTS = ["a small dog runs", "two men play"]
 MESSAGES = [{"role": "system", "content": "two men"}, {"role": "user", "content": "a small dog runs"}]
 PROMPTS = [[5, 6, 7, 8], [9, 10]]
@@ -136,7 +138,7 @@ def with_tokenizer(name: str, **changes: Any) -> Any:
 
     config, tokenizer = read_config(families()[name][0]), tokenizer_for(name)
     config = dataclasses.replace(config, vocabulary_size=max(48, tokenizer.vocabulary_size), **changes)
-    if name in ("roberta", "xlm-roberta", "camembert", "data2vec-text"):
+    if name in ("roberta", "xlm-roberta", "camembert", "data2vec-text", "m2m_100"):
         # the first position comes after that of the padding token
         position = dataclasses.replace(config.position, offset=tokenizer.pad_id + 1)
         config = dataclasses.replace(config, position=position)

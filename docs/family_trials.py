@@ -16,6 +16,7 @@ from family_models import (
     MESSAGES,
     PROMPTS,
     TEXTS,
+    UNREAD,
     array,
     assert_close,
     families,
@@ -62,6 +63,8 @@ def heads(name: str) -> str:
 
 def tokenizer(name: str) -> str:
     """A tokenizer of this kind is written with the model and read back, and gives the same ids."""
+    if name in UNREAD:
+        raise ValueError(UNREAD[name])
     task = with_tokenizer(name)
     with tempfile.TemporaryDirectory() as folder:
         task.save_to_huggingface(Path(folder) / "model", model_type=name)

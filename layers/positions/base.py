@@ -290,6 +290,13 @@ def check_even(name: str, value: Any) -> int:
     return value
 
 
+def check_offset(value: Any) -> int:
+    """Returns `value` if it is an integer of at least 0, what is added to each position; else raises a `ValueError`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"offset must be an integer of at least 0, got {value!r}.")
+    return value
+
+
 def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     """Returns `value` if it is one of `allowed`, else raises a `ValueError` that lists them."""
     if value not in allowed:

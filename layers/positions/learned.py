@@ -7,6 +7,7 @@ from keras import ops
 
 from layers.positions.base import (
     PositionEncoding,
+    check_offset,
     check_positive_integer,
     integer_positions,
     register_position,
@@ -56,9 +57,7 @@ class LearnedPositionEmbedding(PositionEncoding):
         self.max_length = check_positive_integer("max_length", max_length)
         self.dim = check_positive_integer("dim", dim)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-            raise ValueError(f"offset must be an integer of at least 0, got {offset!r}.")
-        self.offset = offset
+        self.offset = check_offset(offset)
 
     def build(self, *input_shapes: Any) -> None:
         self.embeddings = self.add_weight(

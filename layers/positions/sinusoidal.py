@@ -11,6 +11,7 @@ from layers.positions.base import (
     check_above_zero,
     check_choice,
     check_even,
+    check_offset,
     float32_or_wider,
     integer_positions,
     register_position,
@@ -25,13 +26,15 @@ class SinusoidalPositionEncoding(PositionEncoding):
 
     The features of position `p` are `sin(p * frequency_i)` and `cos(p * frequency_i)` for `i = 0 ... dim / 2 - 1`, with
     `frequency_i = base ** (-2 i / dim)`. The encoding of `p + k` is a rotation of the encoding of `p` that depends on
-    `k` only.
+    `k` only. Frequencies from 1 to `1 / last` (tensor2tensor, fairseq) are those of
+    `base=last ** (dim / (dim - 2))`.
 
     Args:
         dim: Width of the encoding, even.
         base: Base of the frequencies; 10,000 in the paper.
         layout: Order of the features. `"interleaved"` (the paper): sines at even, cosines at odd indices;
             `"concatenated"`: all sines, then all cosines.
+        offset: Added to each position: 2 in fairseq, where the number of the padding token comes before all positions.
         **kwargs: `name`, `dtype` and other arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -42,7 +45,8 @@ class SinusoidalPositionEncoding(PositionEncoding):
         policy.
 
     Raises:
-        ValueError: If `dim` is odd, `base` is not above zero, `layout` is unknown or `positions` are not integers.
+        ValueError: If `dim` is odd, `base` is not above zero, `layout` is unknown, `offset` is below zero or
+            `positions` are not integers.
 
     Example:
 
@@ -55,11 +59,14 @@ class SinusoidalPositionEncoding(PositionEncoding):
 
     shared_by_blocks = True
 
-    def __init__(self, dim: int, base: float = 10000.0, layout: str = "interleaved", **kwargs: Any) -> None:
+    def __init__(
+        self, dim: int, base: float = 10000.0, layout: str = "interleaved", offset: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.dim = check_even("dim", dim)
         self.base = check_above_zero("base", base)
         self.layout = check_choice("layout", layout, ("interleaved", "concatenated"))
+        self.offset = check_offset(offset)
         self._frequencies = self.base ** (-np.arange(0, dim, 2, dtype="float64") / dim)
 
     def on_embeddings(self, x: Any, positions: Any) -> Any:
@@ -68,6 +75,7 @@ class SinusoidalPositionEncoding(PositionEncoding):
 
     def call(self, positions: Any) -> Any:
         positions = integer_positions("positions", positions)
+        positions = positions + self.offset if self.offset else positions
         angle_dtype = float32_or_wider(self.compute_dtype)
         angles = ops.expand_dims(ops.cast(positions, angle_dtype), -1) * ops.cast(self._frequencies, angle_dtype)
         if self.layout == "interleaved":

@@ -589,6 +589,14 @@ CASES = {
         {"rows": "both"},
     ),
     "data2vec-text_question_answerer": ("Data2VecTextForQuestionAnswering", "Data2VecTextConfig", BERT, {}),
+    # positions from the number after that of the padding token, counted without padding
+    "m2m_100": ("M2M100ForConditionalGeneration", "M2M100Config", {**BART, "decoder_layers": 2}, LONG),
+    "m2m_100_unscaled": (
+        "M2M100ForConditionalGeneration",
+        "M2M100Config",
+        {**BART, "d_model": 12, "pad_token_id": 3, "scale_embedding": False, "activation_function": "gelu"},
+        {"rows": "both"},
+    ),
     "mt5": ("MT5ForConditionalGeneration", "MT5Config", {**T5, "num_decoder_layers": 1}, LONG),
     "mbart": ("MBartForConditionalGeneration", "MBartConfig", {**BART, "activation_function": "relu"}, LONG),
     "marian": (

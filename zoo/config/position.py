@@ -44,7 +44,7 @@ class PositionConfig:
         num_buckets: Number of buckets of "relative_bias", or of "disentangled" in each direction.
         max_distance: Distance from which on all share a bucket ("relative_bias", "disentangled"), or clipping distance
             ("shaw").
-        offset: For "learned", added to each position before it is looked up: 2 in BART and RoBERTa.
+        offset: For "learned" and "sinusoidal", added to each position: 2 in BART, RoBERTa and M2M-100.
         options: Further arguments of the encoding, for example `{"scale_base": 256.0}` for "xpos".
     """
 

@@ -1,6 +1,7 @@
-"""BART, mBART, Marian and Pegasus (model types "bart", "mbart", "marian" and "pegasus")."""
+"""BART, mBART, M2M-100 with NLLB, Marian and Pegasus ("bart", "mbart", "m2m_100", "marian" and "pegasus")."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from zoo.config import (
@@ -34,6 +35,7 @@ for side in ("encoder", "decoder"):
     TABLE[f"{side}.final_norm"] = f"{side}.layer_norm"
 POSITION_OFFSET = 2
 EPSILON = 1e-5  # not in the configuration
+SLOWEST = 10000.0  # what the first frequency is divided by for the last one
 PADDING, END = 1, 2  # where the configuration does not say it
 
 
@@ -44,12 +46,13 @@ class Style:
     Args:
         pre_norm: Whether norms are before the sublayers, and one after each stack.
         embedding_norm: Whether a norm follows the embedding.
-        sinusoidal: Whether positions are sinusoidal; else they are learned, and looked up two further.
+        positions: "learned", looked up two further; "sinusoidal"; or "fairseq": sinusoidal with frequencies from 1 to
+            1 / 10,000, counted without padding from the number after that of the padding token.
     """
 
     pre_norm: bool
     embedding_norm: bool
-    sinusoidal: bool
+    positions: str
 
     def read(self, reader: ConfigReader) -> TransformerConfig:
         """Returns the configuration of a model of this kind."""
@@ -107,16 +110,21 @@ class Style:
         reader.take_only("normalize_before", self.pre_norm)
         reader.take_only("normalize_embedding", self.embedding_norm)
         reader.take_only("add_final_layer_norm", self.pre_norm)
-        reader.take_only("static_position_embeddings", self.sinusoidal)
+        reader.take_only("static_position_embeddings", self.positions != "learned")
         reader.take_only("add_bias_logits", False)
-        if self.sinusoidal:
+        if self.positions == "sinusoidal":
             reader.skip("extra_pos_embeddings")  # these have no offset, whatever it says
         else:
             reader.take_only("extra_pos_embeddings", POSITION_OFFSET)
 
     def _position(self, reader: ConfigReader) -> PositionConfig:
-        if not self.sinusoidal:
+        if self.positions == "learned":
             return PositionConfig("learned", offset=POSITION_OFFSET)
+        if self.positions == "fairseq":
+            width, padding = reader.take("d_model"), reader.take("pad_token_id", PADDING)
+            require(width > 2 and width % 2 == 0, "d_model", width, "even, and above 2, for pairs of features")
+            base = SLOWEST ** (width / (width - 2))
+            return PositionConfig("sinusoidal", base, layout="concatenated", offset=padding + 1, skips_padding=True)
         # some files hold the sines and cosines as tables, rounded or trained further
         if "encoder.embed_positions.weight" in reader.tensors:
             return PositionConfig("learned")
@@ -147,7 +155,13 @@ def write(config: TransformerConfig) -> dict[str, Any]:
 
 
 def register(
-    model_type: str, name: str, style: Style, head: str = "ForConditionalGeneration", start: int | str | None = None
+    model_type: str,
+    name: str,
+    style: Style,
+    head: str = "ForConditionalGeneration",
+    start: int | str | None = None,
+    writes: Callable[[TransformerConfig], dict[str, Any]] = write,
+    has_bias: bool = True,
 ) -> None:
     """Adds one of these families.
 
@@ -157,14 +171,16 @@ def register(
         style: In what it differs from others.
         head: What the name of its class for generation ends with.
         start: The token that its other heads put before those that the decoder is given; None where it has none.
+        writes: Function that writes its configuration.
+        has_bias: Whether it has a bias of the vocabulary.
     """
     others = {} if start is None else encoder_decoder_heads(name, start, END, pair_separators=2)
     register_family(
         Family(
             model_type,
             style.read,
-            write if start is None else _write_with_padding,
-            TABLE,
+            writes,
+            TABLE if has_bias else {ours: theirs for ours, theirs in TABLE.items() if ours != "output_bias"},
             architecture=f"{name}Model",
             prefix="model.",
             outside=("final_logits_bias",),
@@ -174,6 +190,7 @@ def register(
                 "decoder.embed_tokens.weight": "shared.weight",
                 "lm_head.weight": "shared.weight",
             },
+            ignored=(r"(encoder|decoder)\.embed_positions\.weights",),  # constants of M2M-100
         )
     )
 
@@ -183,7 +200,30 @@ def _write_with_padding(config: TransformerConfig) -> dict[str, Any]:
     return {**write(config), "pad_token_id": PADDING}
 
 
-register("bart", "Bart", Style(pre_norm=False, embedding_norm=True, sinusoidal=False), start=END)
-register("mbart", "MBart", Style(pre_norm=True, embedding_norm=True, sinusoidal=False), start="last")
-register("marian", "Marian", Style(pre_norm=False, embedding_norm=False, sinusoidal=True), "MTModel")
-register("pegasus", "Pegasus", Style(pre_norm=True, embedding_norm=False, sinusoidal=True))
+def _write_fairseq(config: TransformerConfig) -> dict[str, Any]:
+    return {**write(config), "pad_token_id": config.position.offset - 1}
+
+
+register(
+    "bart",
+    "Bart",
+    Style(pre_norm=False, embedding_norm=True, positions="learned"),
+    start=END,
+    writes=_write_with_padding,
+)
+register(
+    "mbart",
+    "MBart",
+    Style(pre_norm=True, embedding_norm=True, positions="learned"),
+    start="last",
+    writes=_write_with_padding,
+)
+register("marian", "Marian", Style(pre_norm=False, embedding_norm=False, positions="sinusoidal"), "MTModel")
+register("pegasus", "Pegasus", Style(pre_norm=True, embedding_norm=False, positions="sinusoidal"))
+register(
+    "m2m_100",
+    "M2M100",
+    Style(pre_norm=True, embedding_norm=False, positions="fairseq"),
+    writes=_write_fairseq,
+    has_bias=False,
+)

@@ -32,7 +32,9 @@ LONGROPE = {
 }
 LAYERS = {
     "sinusoidal": lambda **kwargs: SinusoidalPositionEncoding(8, base=100.0, **kwargs),
-    "sinusoidal_concatenated": lambda **kwargs: SinusoidalPositionEncoding(8, layout="concatenated", **kwargs),
+    "sinusoidal_concatenated": lambda **kwargs: SinusoidalPositionEncoding(
+        8, layout="concatenated", offset=2, **kwargs
+    ),
     "learned": lambda **kwargs: LearnedPositionEmbedding(32, 8, embeddings_initializer="random_normal", **kwargs),
     "rotary": lambda **kwargs: RotaryEmbedding(8, base=500.0, **kwargs),
     "rotary_interleaved_partial": lambda **kwargs: RotaryEmbedding(8, layout="interleaved", rotary_dim=4, **kwargs),

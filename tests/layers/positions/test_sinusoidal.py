@@ -44,6 +44,15 @@ def test_concatenated_layout_equals_marian_in_transformers(golden):
     np.testing.assert_allclose(encode(np.arange(length), dim, layout="concatenated"), golden["marian"], atol=5e-6)
 
 
+def test_frequencies_of_tensor2tensor_and_positions_of_fairseq():
+    dim, last = 8, 10000.0
+    frequencies = last ** -(np.arange(4) / 3)  # from 1 to 1 / 10,000
+    angles = (np.arange(20) + 2)[:, None] * frequencies
+    expected = np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
+    base = last ** (dim / (dim - 2))
+    np.testing.assert_allclose(encode(np.arange(20), dim, base, "concatenated", offset=2), expected, atol=5e-6)
+
+
 def test_equals_keras_nlp():
     keras_nlp = pytest.importorskip("keras_nlp")
     theirs = keras_nlp.layers.SinePositionEncoding()(np.zeros((1, 30, 16), "float32"), start_index=3)
@@ -75,6 +84,7 @@ def test_half_precision_is_the_rounded_float32_result():
         ({"dim": 5}, "dim must be even.*got 5"),
         ({"dim": 0}, "dim must be a positive integer, got 0"),
         ({"dim": 4, "base": -1.0}, "base must be a number above zero, got -1.0"),
+        ({"dim": 4, "offset": -1}, "offset must be an integer of at least 0, got -1"),
         ({"dim": 4, "layout": "mixed"}, "layout must be one of 'interleaved', 'concatenated', got 'mixed'"),
     ],
 )

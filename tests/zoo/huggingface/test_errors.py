@@ -50,6 +50,7 @@ def change_tensors(folder, change):
             {"scale_attn_by_inverse_layer_idx": 2},
             "scale_attn_by_inverse_layer_idx must be true or false, got 2",
         ),
+        ("m2m_100", {"d_model": 15}, "d_model must be even, and above 2, for pairs of features, got 15"),
         ("llama", {"rope_parameters": {"rope_type": "spiral"}}, "rope_type must be one of .*'yarn'.* got 'spiral'"),
         (
             "llama",

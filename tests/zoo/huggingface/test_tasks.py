@@ -74,6 +74,8 @@ TASKS = {
     "mbart": Seq2SeqLM,
     "marian": Seq2SeqLM,
     "pegasus": Seq2SeqLM,
+    "m2m_100": Seq2SeqLM,
+    "m2m_100_unscaled": Seq2SeqLM,
     "roberta_token_classifier": TokenClassifier,
     "distilbert_token_classifier": TokenClassifier,
     "modernbert_token_classifier": TokenClassifier,

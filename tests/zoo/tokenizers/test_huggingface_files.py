@@ -159,9 +159,10 @@ def test_other_files(byte_level, wordpiece, trained, tmp_path):
     loaded = load_huggingface(folders["model"])
     assert loaded.get_vocabulary()[72:] == ["<extra_id_1>", "<extra_id_0>"]
     assert loaded.tokenize("a<extra_id_0>", special_tokens=True).numpy()[-1] == 73
-    (folders["model"] / "tokenizer_config.json").write_text('{"tokenizer_class": "XLMRobertaTokenizer"}')
-    with pytest.raises(ValueError, match="renumbers the pieces"):
-        load_huggingface(folders["model"])
+    for name in ("XLMRobertaTokenizer", "M2M100Tokenizer"):
+        (folders["model"] / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+        with pytest.raises(ValueError, match="renumbers the pieces"):
+            load_huggingface(folders["model"])
     with pytest.raises(FileNotFoundError, match="holds no tokenizer"):
         load_huggingface(folders["empty"])
     with pytest.raises(FileNotFoundError, match="no directory"):

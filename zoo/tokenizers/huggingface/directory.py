@@ -38,7 +38,10 @@ _MOST_SENTINELS = 5000  # T5 has 100
 _START_ALONE = ("Llama", "CodeLlama", "Gemma")
 _DEBERTA = {"start_token": "[CLS]", "end_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
 # Their ids are not those of the model file.
-_SHIFTED = ("XLMRoberta", "Camembert", "MBart", "MBart50", "Barthez", "XLNet", "Pegasus", "Reformer", "BigBird")
+_SHIFTED = (
+    *("XLMRoberta", "Camembert", "MBart", "MBart50", "M2M100", "Nllb", "Barthez", "XLNet", "Pegasus", "Reformer"),
+    "BigBird",
+)
 
 
 def load_huggingface(path: str | os.PathLike[str], **roles: str | None) -> Tokenizer:
