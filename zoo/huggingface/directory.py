@@ -18,11 +18,11 @@ from zoo.huggingface.config_keys import is_integer
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.cross_encoder import read_pair_activation
 from zoo.huggingface.family import Family, Head, get_family
+from zoo.huggingface.quantized import dequantized
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
 from zoo.storage import TensorFiles, errors_of_file, open_checkpoint, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.storage.deferred import deferred
-from zoo.storage.mxfp4 import unpack_mxfp4
 from zoo.storage.user_warnings import warn_user
 
 # the files that the library has for a model and its tokenizer, without pickled weights; "?" stands for a character
@@ -68,7 +68,8 @@ def read_config(directory: str | os.PathLike[str]) -> TransformerConfig:
     with errors_of_file(directory / CONFIG_FILE):
         family = get_family(values.get("model_type"))
     with open_checkpoint(directory, required=False) as tensors, errors_of_file(directory / CONFIG_FILE):
-        return _read_config(family, values, _plain_names(family, tensors))[0]
+        tensors, values = dequantized(_plain_names(family, tensors), values)
+        return _read_config(family, values, tensors)[0]
 
 
 def load_backbone(directory: str | os.PathLike[str], *, load_weights: bool = True, **overrides: Any) -> Backbone:
@@ -190,7 +191,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
     if activation is not None:
         values["sentence_transformers"] = {"activation_fn": activation}
     with open_checkpoint(directory, required=load_weights) as files, errors_of_file(directory / CONFIG_FILE):
-        tensors = _plain_names(family, files)
+        tensors, values = dequantized(_plain_names(family, files), values)
         config, reader = _read_config(family, values, tensors)
         head = head_of(family, task)
         _refuse_choices(task, values)
@@ -277,7 +278,7 @@ def _check_labels(options: dict[str, Any], head: Head, tensors: TensorFiles, wid
 
 
 def _plain_names(family: Family, files: TensorFiles) -> TensorFiles:
-    """The same tensors without prefixes, as numbers."""
+    """The same tensors without prefixes."""
     names: dict[str, str] = {}
     for name in files.shapes:
         plain = family.plain_name(name)
@@ -285,7 +286,7 @@ def _plain_names(family: Family, files: TensorFiles) -> TensorFiles:
             both = f"{quote(name)} and {quote(names[plain])}"
             raise ValueError(f"{files.file_of(name)}: {both} must not both be there: they mean the same.")
         names[plain] = name
-    return unpack_mxfp4(files.renamed(names))
+    return files.renamed(names)
 
 
 def _read_config(

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Any
 
 from zoo.config import FeedForwardConfig, TransformerConfig
-from zoo.config.checks import require
 from zoo.huggingface import llama
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import types_of_layers, window_of_layers
@@ -54,9 +53,6 @@ def read(reader: ConfigReader) -> TransformerConfig:
     # in published files, and never read: others of the same meaning are
     reader.skip("experts_per_token", "initial_context_length", "output_router_logits")
     reader.take_only("swiglu_alpha", 1.702)
-    # experts are published in a format of four bits, and read as numbers
-    method = (reader.take("quantization_config", None) or {}).get("quant_method", "mxfp4")
-    require(method == "mxfp4", "quantization_config.quant_method", method, "'mxfp4'")
     config = llama.read(
         reader,
         attention,

@@ -32,17 +32,18 @@ _DTYPE_NAMES = {
     "bfloat16": "BF16",
     "uint32": "U32",
     "int32": "I32",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
     "float32": "F32",
     "uint64": "U64",
     "int64": "I64",
     "float64": "F64",
 }
 
-_DTYPE_BYTES = {name: 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize for dtype, name in _DTYPE_NAMES.items()}
 _NUMPY_DTYPES = {
-    name: np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype).newbyteorder("<")
-    for dtype, name in _DTYPE_NAMES.items()
+    name: np.dtype(getattr(ml_dtypes, dtype, dtype)).newbyteorder("<") for dtype, name in _DTYPE_NAMES.items()
 }
+_DTYPE_BYTES = {name: dtype.itemsize for name, dtype in _NUMPY_DTYPES.items()}
 _MOST_LINES = 20
 # of the text that Git LFS has in the place of a large file
 _START_OF_POINTER = b"version "
@@ -76,8 +77,7 @@ def write_tensors(path: Path, tensors: Mapping[str, object], metadata: Mapping[s
         dtype = dtype_name(tensor)
         if dtype not in _DTYPE_NAMES:
             raise ValueError(f"The dtype of {name!r} must be one of {', '.join(_DTYPE_NAMES)}, got {dtype}.")
-        bytes_per_element = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
-        end = position + int(np.prod(tensor.shape, dtype=np.int64)) * bytes_per_element
+        end = position + int(np.prod(tensor.shape, dtype=np.int64)) * _DTYPE_BYTES[_DTYPE_NAMES[dtype]]
         header[name] = {
             "dtype": _DTYPE_NAMES[dtype],
             "shape": list(tensor.shape),

@@ -34,8 +34,8 @@ def change_tensors(folder, change):
         ("llama", {"tie_encoder_decoder": True}, "tie_encoder_decoder must be one of .False,..* got True"),
         (
             "gpt_oss",
-            {"quantization_config": {"quant_method": "fp8"}},
-            "quantization_config.quant_method must be 'mxfp4'",
+            {"quantization_config": {"quant_method": "aqlm"}},
+            r"quantization_config.quant_method must be one of \['awq', .*got 'aqlm'",
         ),
         ("bert_base", {"is_decoder": True}, "is_decoder must be one of .False,..* got True"),
         ("bert_base", {"position_embedding_type": "relative_key"}, "position_embedding_type must be one of"),
