@@ -129,6 +129,20 @@ GPTJ = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+GPT_NEO = {
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": 80,
+    "hidden_size": 16,
+    "num_layers": 3,
+    "num_heads": 4,
+    "attention_types": [[["global", "local"], 1], [["local"], 1]],
+    "window_size": 3,
+    "layer_norm_epsilon": 1e-3,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+GPT_BIGCODE = {key: value for key, value in GPTJ.items() if key != "rotary_dim"}
 T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 16,
@@ -326,6 +340,22 @@ CASES = {
         {**GPTJ, "rotary_dim": 8, "n_inner": None, "activation_function": "relu", "tie_word_embeddings": True},
         LONG,
     ),
+    "gpt_neo": ("GPTNeoForCausalLM", "GPTNeoConfig", {**GPT_NEO, "tie_word_embeddings": False}, {"greedy": 64}),
+    "gpt_bigcode": ("GPTBigCodeForCausalLM", "GPTBigCodeConfig", GPT_BIGCODE, {"greedy": 64}),
+    # keys and values of each head
+    "gpt_bigcode_by_head": (
+        "GPTBigCodeForCausalLM",
+        "GPTBigCodeConfig",
+        {
+            **GPT_BIGCODE,
+            "n_head": 4,
+            "n_inner": None,
+            "multi_query": False,
+            "scale_attn_weights": False,
+            "tie_word_embeddings": False,
+        },
+        {},
+    ),
     "gpt_neox": (
         "GPTNeoXForCausalLM",
         "GPTNeoXConfig",
@@ -511,6 +541,20 @@ CASES = {
         {**GPTJ, "num_labels": 3, "tie_word_embeddings": True},
         {"rows": "both"},
     ),
+    "gpt_neo_classifier": ("GPTNeoForSequenceClassification", "GPTNeoConfig", {**GPT_NEO, "num_labels": 3}, {}),
+    "gpt_neo_token_classifier": (
+        "GPTNeoForTokenClassification",
+        "GPTNeoConfig",
+        {**GPT_NEO, "intermediate_size": 20, "activation_function": "relu"},
+        {},
+    ),
+    "gpt_bigcode_classifier": (
+        "GPTBigCodeForSequenceClassification",
+        "GPTBigCodeConfig",
+        {**GPT_BIGCODE, "num_labels": 3},
+        {},
+    ),
+    "gpt_bigcode_token_classifier": ("GPTBigCodeForTokenClassification", "GPTBigCodeConfig", GPT_BIGCODE, {}),
     "gpt_neox_token_classifier": ("GPTNeoXForTokenClassification", "GPTNeoXConfig", GPT_NEOX, {"rows": "both"}),
     "qwen2_token_classifier": ("Qwen2ForTokenClassification", "Qwen2Config", DECODER, {}),
     "gpt2_scaled": (
@@ -713,6 +757,7 @@ CASES = {
         {},
     ),
     "gptj_question_answerer": ("GPTJForQuestionAnswering", "GPTJConfig", {**GPTJ, "rotary_dim": 2}, {"rows": "both"}),
+    "gpt_neo_question_answerer": ("GPTNeoForQuestionAnswering", "GPTNeoConfig", {**GPT_NEO, "window_size": 2}, {}),
     "gpt_neox_question_answerer": ("GPTNeoXForQuestionAnswering", "GPTNeoXConfig", GPT_NEOX, {"rows": "both"}),
     "opt_question_answerer": ("OPTForQuestionAnswering", "OPTConfig", {**OPT, "word_embed_proj_dim": 10}, {}),
     "roberta_token_classifier": ("RobertaForTokenClassification", "RobertaConfig", {**BERT, "type_vocab_size": 1}, {}),

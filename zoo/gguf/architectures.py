@@ -91,6 +91,7 @@ _OF_GPT2 = {
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
 }
 
+_OF_GPT_BIGCODE = _OF_GPT2 | {"num_key_value_heads": "attention.head_count_kv"}
 _OF_GPT_NEOX = {
     "layer_norm_eps": "attention.layer_norm_epsilon",
     "use_parallel_residual": "use_parallel_residual",
@@ -214,6 +215,11 @@ def _gpt2(fields: Fields) -> Keys:
         "activation_function": "gelu_new",
         "tie_word_embeddings": True,
     }
+
+
+def _starcoder(fields: Fields) -> Keys:
+    # llama.cpp's converter writes no other
+    return _gpt2(fields) | {"multi_query": True}
 
 
 def _bert(fields: Fields) -> Keys:
@@ -393,6 +399,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         _USED_EXPERTS | {"num_experts": "expert_count", "moe_intermediate_size": "expert_feed_forward_length"},
     ),
     "smollm3": Architecture("smollm3", "SmolLM3ForCausalLM", _llama, permuted=True),
+    "starcoder": Architecture("gpt_bigcode", "GPTBigCodeForCausalLM", _starcoder, _OF_GPT_BIGCODE, is_complete=True),
     "starcoder2": Architecture(
         "starcoder2", "Starcoder2ForCausalLM", _starcoder2, {"norm_epsilon": "attention.layer_norm_epsilon"}
     ),

@@ -19,6 +19,7 @@ _SPLITS = {
     "gpt-2": ("gpt2",),
     "phi-2": ("gpt2",),
     "smollm": ("digits", "gpt2"),
+    "starcoder": ("digits", "gpt2"),
     "llama-bpe": ("llama3",),
     "smaug-bpe": ("llama3",),
     "qwen2": ("qwen2",),

@@ -13,6 +13,8 @@ from zoo.huggingface import falcon as _falcon  # noqa: F401
 from zoo.huggingface import gemma as _gemma  # noqa: F401
 from zoo.huggingface import gemma3 as _gemma3  # noqa: F401
 from zoo.huggingface import gpt2 as _gpt2  # noqa: F401
+from zoo.huggingface import gpt_bigcode as _gpt_bigcode  # noqa: F401
+from zoo.huggingface import gpt_neo as _gpt_neo  # noqa: F401
 from zoo.huggingface import gpt_neox as _gpt_neox  # noqa: F401
 from zoo.huggingface import gpt_oss as _gpt_oss  # noqa: F401
 from zoo.huggingface import gptj as _gptj  # noqa: F401

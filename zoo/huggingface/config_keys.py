@@ -70,6 +70,17 @@ def _is_list_of_flags(value: Any, most: float) -> bool:
     return value is None or isinstance(value, list) and all(entry in (0, 1) for entry in value)
 
 
+def _are_repeated_texts(value: Any, most: float) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(entry, list)
+        and len(entry) == 2
+        and _typed(list[str])(entry[0], most)
+        and is_integer(entry[1])
+        and entry[1] >= 1
+        for entry in value
+    )
+
+
 _COUNT = Key("an integer of at least 1", lambda value, most: is_integer(value) and 1 <= value <= most)
 _INDEX = Key("an integer of at least 0", lambda value, most: is_integer(value) and 0 <= value <= most)
 _POSITIONS = Key(
@@ -101,7 +112,7 @@ _GROUPS = {
     _POSITIONS: """
         max_position_embeddings n_positions relative_attention_max_distance local_attention
         global_attn_every_n_layers sliding_window_pattern no_rope_layer_interval
-        decoder_sparse_step
+        decoder_sparse_step window_size
         """,
     dataclasses.replace(_POSITIONS, may_be_null=True): "n_ctx original_max_position_embeddings",
     Key("an integer of at least 0", lambda value, most: is_integer(value) and value >= 0): (
@@ -139,11 +150,12 @@ _GROUPS = {
         hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
         dropout_rate mlp_dropout encoder_layerdrop decoder_layerdrop layerdrop
         embedding_dropout seq_classif_dropout qa_dropout residual_dropout
-        classifier_dropout_prob pooler_dropout
+        classifier_dropout_prob pooler_dropout resid_dropout embed_dropout
         """,
     dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout cls_dropout hidden_dropout",
     _TEXT: "feed_forward_proj",
-    dataclasses.replace(_TEXTS, may_be_null=True): "layer_types",
+    dataclasses.replace(_TEXTS, may_be_null=True): "layer_types attention_layers",
+    Key("lists of a list of texts and a count", _are_repeated_texts, may_be_null=True): "attention_types",
     Key("a list of 0 and 1, or null", _is_list_of_flags): "no_rope_layers",
     Key("a list of integers", _typed(list[int]), may_be_null=True): "mlp_only_layers",
     Key("1 or 2", lambda value, most: is_integer(value) and value in (1, 2), may_be_null=True): (
@@ -162,7 +174,7 @@ _CHOICES = {
     "decoder_intermediate_dim": "decoder_ffn_dim",
     "num_decoder_layers": "decoder_layers num_decoder_layers",
     "max_length": "max_position_embeddings n_positions",
-    "dropout": "hidden_dropout_prob dropout dropout_rate resid_pdrop residual_dropout hidden_dropout",
+    "dropout": "hidden_dropout_prob dropout dropout_rate resid_pdrop residual_dropout hidden_dropout resid_dropout",
     "initializer_range": "initializer_range init_std",
     "attention.num_heads": "num_attention_heads encoder_attention_heads n_heads n_head num_heads",
     "attention.num_key_value_heads": "num_key_value_heads num_kv_heads",
@@ -172,7 +184,7 @@ _CHOICES = {
     "attention.query_latent_dim": "q_lora_rank",
     "attention.shared_key_dim": "qk_rope_head_dim",
     "attention.dropout": "attention_probs_dropout_prob attention_dropout attn_pdrop",
-    "attention.window": "sliding_window local_attention",
+    "attention.window": "sliding_window local_attention window_size",
     "attention.scale": "query_pre_attn_scalar scale_attn_weights attention_multiplier",
     "attention.scale_by_layer": "scale_attn_by_inverse_layer_idx",
     "attention.logit_soft_cap": "attn_logit_softcapping",
@@ -198,7 +210,7 @@ _CHOICES = {
     "embedding.output_scale": "logit_scale logits_scaling",
     "embedding.factor_dim": "word_embed_proj_dim embedding_size",
     "embedding.num_segments": "type_vocab_size",
-    "embedding.dropout": "embd_pdrop embedding_dropout",
+    "embedding.dropout": "embd_pdrop embedding_dropout embed_dropout",
     "embedding.tie_output": "tie_word_embeddings",
     "embedding.logit_soft_cap": "final_logit_softcapping",
     "labels": "id2label",

@@ -110,9 +110,12 @@ class ConfigReader:
         Raises:
             ValueError: If it is missing and there is no default, or if it is not what this key may hold.
         """
+        self._name(key)
+        return self._take(key, default)
+
+    def _name(self, key: str) -> None:
         if key in CHOICE_OF:
             self.names.setdefault(CHOICE_OF[key], key)
-        return self._take(key, default)
 
     def skip(self, *keys: str) -> None:
         """Passes over keys that choose nothing here; what they hold is checked.
@@ -140,8 +143,11 @@ class ConfigReader:
 
     def take_number(self, key: str, default: Any) -> Any:
         """Returns the value of a key, or `default` where it is missing or null."""
-        value = self.take(key, None)
-        return default if value is None else value
+        if self.values.get(key) is not None:
+            return self.take(key)
+        self._taken.add(key)  # null is right here, whatever the key may hold in other families
+        self._name(key)
+        return default
 
     def take_only(self, key: str, *allowed: Any) -> Any:
         """Returns the value of a key that may have these values only; the first is what a missing key means.

@@ -58,6 +58,7 @@ CASES = {
         {},
     ),
     "olmo2": ("olmo2", {}, {}, {}),
+    "gpt_bigcode": ("starcoder", {}, {}, {}),
     "starcoder2": ("starcoder2", {"hidden_act": "gelu_pytorch_tanh", "sliding_window": None}, {}, {}),
     "phi_tied": ("phi2", {"hidden_act": "gelu_new"}, {}, {}),
     "phi3": ("phi3", {}, {"attention.sliding_window": 5, "rope.scaling.original_context_length": 30}, _FACTORS),

@@ -31,6 +31,7 @@ CASES = {
     "gemma": ("gemma", {}),
     "phi_tied": ("phi2", {"feed_forward": {"activation": "gelu_tanh"}}),
     "phi3": ("phi3", {}),
+    "gpt_bigcode": ("starcoder", {}),
     "gpt_neox": ("gptneox", {}),
     "falcon": ("falcon", {}),
     "falcon_new": ("falcon", {"feed_forward": {"activation": "gelu"}}),
