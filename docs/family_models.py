@@ -15,7 +15,9 @@ WORD_PIECE, BYTE_LEVEL, UNIGRAM, BPE = "WordPiece", "byte-level BPE", "SentenceP
 TWO_MODELS = "SentencePiece unigram, a model per side"
 KINDS = {
     **dict.fromkeys(("bert", "distilbert", "electra", "mpnet", "nomic_bert"), WORD_PIECE),
-    **dict.fromkeys(("xlm-roberta", "camembert", "albert", "deberta-v2", "t5", "mt5", "mbart", "pegasus"), UNIGRAM),
+    **dict.fromkeys(
+        ("xlm-roberta", "camembert", "albert", "deberta-v2", "t5", "mt5", "umt5", "mbart", "pegasus"), UNIGRAM
+    ),
     "marian": TWO_MODELS,
     **dict.fromkeys(("mistral", "mixtral", "gemma", "gemma2", "gemma3_text", "phi3", "llama", "m2m_100"), BPE),
 }

@@ -60,7 +60,7 @@ def relative_position_buckets(
 class RelativePositionBias(PositionEncoding):
     """Adds to each attention score a learned bias that depends on the head and on the bucket of the distance.
 
-    T5 has one such layer per stack, shared by all its blocks, and does not scale the scores.
+    T5 has one such layer per stack, shared by all its blocks, and does not scale the scores. UMT5 has one per block.
 
     Args:
         num_heads: Number of heads.

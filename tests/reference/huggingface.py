@@ -642,6 +642,21 @@ CASES = {
         {"rows": "both"},
     ),
     "mt5": ("MT5ForConditionalGeneration", "MT5Config", {**T5, "num_decoder_layers": 1}, LONG),
+    # positions of their own in each layer
+    "umt5": (
+        "UMT5ForConditionalGeneration",
+        "UMT5Config",
+        {**T5, "tie_word_embeddings": False, "initializer_factor": 0.5},
+        LONG,
+    ),
+    "umt5_tied": (
+        "UMT5ForConditionalGeneration",
+        "UMT5Config",
+        {**T5, "num_decoder_layers": 3, "feed_forward_proj": "relu"},
+        {"rows": "both"},
+    ),
+    "umt5_classifier": ("UMT5ForSequenceClassification", "UMT5Config", {**T5, "num_labels": 3}, {"rows": "ended"}),
+    "umt5_encoder": ("UMT5EncoderModel", "UMT5Config", {**T5, "is_encoder_decoder": False}, {"rows": "both"}),
     "mbart": ("MBartForConditionalGeneration", "MBartConfig", {**BART, "activation_function": "relu"}, LONG),
     "marian": (
         "MarianMTModel",

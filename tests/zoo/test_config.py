@@ -212,6 +212,7 @@ def test_wrong_json(text, message):
             lambda: PositionConfig("xpos", options={"gama": 1.0}),
             r"position.options\['gama'\] must be left out .*'gamma'",
         ),
+        (lambda: PositionConfig("alibi", shared=False), "position.shared must be True with .*'relative_bias'"),
         (lambda: PositionConfig("rotary", base=0), "position.base must be above 0, got 0"),
         (lambda: PositionConfig("learned", offset=-1), "position.offset must be at least 0, got -1"),
         (lambda: NormConfig("median"), "norm.kind must be one of .*'rms'.* got 'median'"),

@@ -14,7 +14,7 @@ from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
 from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import make_norm
-from layers.positions import PositionEncoding, make_position, position_class
+from layers.positions import PositionEncoding, make_position
 from layers.positions.base import positions_from
 from layers.view import View
 from zoo.backbones.left_aligned import LeftAligned
@@ -118,10 +118,7 @@ class TransformerStack(keras.layers.Layer):
         return make_norm(kind, norm.epsilon, **options, name=name, dtype=self.dtype_policy)
 
     def _shared_position(self, position: PositionConfig | None) -> PositionEncoding | None:
-        if position is None or position.kind == "none":
-            return None
-        is_shared = position_class(position.kind).shared_by_blocks or position.acts_on_embeddings()
-        return self._make_position(position) if is_shared else None
+        return self._make_position(position) if position is not None and position.is_shared() else None
 
     def _make_position(self, position: PositionConfig, has_window: bool = False) -> PositionEncoding:
         config = self.config
@@ -143,7 +140,7 @@ class TransformerStack(keras.layers.Layer):
         position = self.config.position_in_attention
         if not position.acts_in_layer(index):
             return None
-        if position_class(position.kind).shared_by_blocks:
+        if position.is_shared():
             return self.position if self.attention_position is None else self.attention_position
         return self._make_position(position, self.config.attention.has_window(index))
 

@@ -41,6 +41,8 @@ class PositionConfig:
             left padding does not shift them (OPT).
         layers: A repeating pattern of the layers that have the encoding, for example `(True, True, True, False)` for
             three out of four (SmolLM 3); None for all. For encodings that act in attention.
+        shared: Whether all layers of a stack share the weights of "relative_bias" or "disentangled"; False for weights
+            of their own in each layer (UMT5).
         num_buckets: Number of buckets of "relative_bias", or of "disentangled" in each direction.
         max_distance: Distance from which on all share a bucket ("relative_bias", "disentangled"), or clipping distance
             ("shaw").
@@ -57,6 +59,7 @@ class PositionConfig:
     local_scaling: bool = True
     skips_padding: bool = False
     layers: tuple[bool, ...] | None = None
+    shared: bool = True
     num_buckets: int = 32
     max_distance: int = 128
     offset: int = 0
@@ -124,6 +127,11 @@ class PositionConfig:
             chosen["sequence_length"] = None  # that of each text, not that of the model
         return chosen | (self.options or {})
 
+    def is_shared(self) -> bool:
+        """Returns whether all layers of a stack have one encoding."""
+        is_shareable = self.kind != "none" and position_class(self.kind).shared_by_blocks
+        return is_shareable and self.shared or self.acts_on_embeddings()
+
     def acts_on_embeddings(self) -> bool:
         """Returns whether the encoding acts on the embedded tokens."""
         return self.kind != "none" and position_class(self.kind).acts_on_embeddings()
@@ -149,6 +157,11 @@ def _kinds_with(option: str) -> tuple[str, ...]:
     """The kinds of positions that have an option; what concerns some layers only acts in their attention."""
     if option == "skips_padding":
         return tuple(kind for kind in position_kinds() if not position_class(kind).acts_in_attention())
+    if option == "shared":
+        # those that blocks share by themselves, in attention, with weights
+        kinds = _kinds_with("embeddings_initializer")
+        classes = {kind: position_class(kind) for kind in kinds}
+        return tuple(kind for kind, each in classes.items() if each.shared_by_blocks and each.acts_in_attention())
     if option in ("layers", "local_base", "local_scaling"):
         kinds = position_kinds() if option == "layers" else _kinds_with(option.removeprefix("local_"))
         return tuple(kind for kind in kinds if position_class(kind).acts_in_attention())

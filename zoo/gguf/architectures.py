@@ -412,6 +412,7 @@ _MIXTRAL = Architecture(
     _USED_EXPERTS | {"num_local_experts": "expert_count"},
     permuted=True,
 )
+_UMT5 = dataclasses.replace(ARCHITECTURES["t5"], model_type="umt5", class_name="UMT5ForConditionalGeneration")
 # what a file calls models that differ from another family in what it cannot say, and in experts
 WRITTEN_AS = {
     each.model_type: (name, each) for name, each in ARCHITECTURES.items() if each.task == "CausalLM" and not each.merged
@@ -422,7 +423,9 @@ WRITTEN_AS = {
 
 
 def architecture_of(fields: Fields) -> Architecture:
-    """Returns the architecture of a file; that of Mixtral has the name of Llama, and experts.
+    """Returns the architecture of a file.
+
+    That of Mixtral has the name of Llama, and experts; that of UMT5 has the name of T5, and positions in each layer.
 
     Args:
         fields: Its fields.
@@ -432,4 +435,6 @@ def architecture_of(fields: Fields) -> Architecture:
     """
     fields.require_architecture(ARCHITECTURES)
     has_experts = fields.architecture == "llama" and fields.has("expert_count") and fields.count("expert_count", 1) > 1
+    if fields.architecture == "t5" and fields.has_tensor("enc.blk.1.attn_rel_b.weight"):
+        return _UMT5
     return _MIXTRAL if has_experts else ARCHITECTURES[fields.architecture]

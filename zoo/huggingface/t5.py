@@ -1,4 +1,4 @@
-"""T5 with its version 1.1, what was tuned from them, such as Flan-T5, and mT5 (model types "t5" and "mt5")."""
+"""T5 with its version 1.1, what was tuned from them, such as Flan-T5, mT5 and UMT5 ("t5", "mt5" and "umt5")."""
 
 from collections.abc import Callable
 from typing import Any
@@ -35,6 +35,7 @@ def _table() -> dict[str, str]:
         table[f"{ours}.feed_forward_norm"] = f"{theirs}.{last}.layer_norm"
         table[f"{ours}.feed_forward.down"] = f"{theirs}.{last}.DenseReluDense.wo"
         table[f"{side}.position"] = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
+        table[f"{ours}.attention.position"] = f"{theirs}.0.SelfAttention.relative_attention_bias"
         table[f"{side}.final_norm"] = f"{side}.final_layer_norm"
     return table
 
@@ -54,10 +55,19 @@ def table(config: TransformerConfig) -> dict[str, str]:
     return _with_feed_forward(config.feed_forward.gated)
 
 
-def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
-    """Returns the configuration of a T5; of an mT5 where it is `multilingual`."""
+def read(
+    reader: ConfigReader, *, network: str = "relu", scales: bool = True, shared_positions: bool = True
+) -> TransformerConfig:
+    """Returns the configuration of a T5.
+
+    Args:
+        reader: The configuration.
+        network: What a missing `feed_forward_proj` means.
+        scales: Whether logits may be scaled.
+        shared_positions: Whether all layers of a stack share their positions.
+    """
     width, layers = reader.take("d_model"), reader.take("num_layers")
-    feed_forward = reader.take("feed_forward_proj", "gated-gelu" if multilingual else "relu")
+    feed_forward = reader.take("feed_forward_proj", network)
     *gated, name = feed_forward.split("-")
     require(gated in ([], ["gated"]), "feed_forward_proj", feed_forward, "'gated-...' or one name")
     if gated and name == "gelu":
@@ -75,9 +85,9 @@ def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
     reader.skip("classifier_dropout")  # of a head
     # version 1.1 has an output projection of its own; newer configurations say it by the scale, and by the file
     tied = reader.take("tie_word_embeddings", True)
-    scaled = not multilingual and reader.take("scale_decoder_outputs", tied)
+    scaled = scales and reader.take("scale_decoder_outputs", tied)
     if not scaled:
-        tied = "lm_head.weight" not in reader.tensors if sides else multilingual and tied
+        tied = "lm_head.weight" not in reader.tensors if sides else not scales and tied
     dropout = reader.take("dropout_rate", 0.1)
     decoder_layers = reader.take_number("num_decoder_layers", layers)
     output = EmbeddingConfig(tie_output=tied, output_scale=width**-0.5 if scaled else None)
@@ -93,6 +103,7 @@ def read(reader: ConfigReader, multilingual: bool = False) -> TransformerConfig:
         ),
         position=PositionConfig(
             "relative_bias",
+            shared=shared_positions,
             num_buckets=reader.take("relative_attention_num_buckets", 32),
             max_distance=reader.take("relative_attention_max_distance", 128),
         ),
@@ -183,4 +194,5 @@ def register(model_type: str, name: str, reads: Callable[..., Any], writes: Call
 
 register("t5", "T5", read, write)
 # its logits are never scaled
-register("mt5", "MT5", lambda reader: read(reader, multilingual=True), _write_mt5)
+register("mt5", "MT5", lambda reader: read(reader, network="gated-gelu", scales=False), _write_mt5)
+register("umt5", "UMT5", lambda reader: read(reader, network="gated-gelu", shared_positions=False), write)

@@ -225,6 +225,8 @@ def named_layers(backbone: Transformer) -> dict[str, Any]:
             layers[f"{side}.{name}_norm"] = getattr(position, "norm", None)
         for index, block in enumerate(stack.blocks):
             layers |= {f"{side}.{index}.{name}": layer for name, layer in _block_layers(block).items()}
+            if block.attention.position not in (stack.position, stack.attention_position):
+                layers[f"{side}.{index}.attention.position"] = block.attention.position
     return {name: layer for name, layer in layers.items() if layer is not None and layer.weights}
 
 

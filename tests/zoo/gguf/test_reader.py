@@ -120,9 +120,9 @@ def test_embedders(case, written):
     np.testing.assert_allclose(model(inputs), pooled, atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("case", ["t5", "t5_gated"])
+@pytest.mark.parametrize("case", ["t5", "t5_gated", "umt5"])
 def test_encoder_decoders(case, written, monkeypatch):
-    # those of version 1.1 have an output of their own
+    # those of version 1.1 and of UMT5 have an output of their own
     changes = OF_T5 if case == "t5" else OF_T5 | {"tie_word_embeddings": False}
     monkeypatch.setitem(CASES, case, ("t5", changes, {}, {}))
     folder, path = written(case)

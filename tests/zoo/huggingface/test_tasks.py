@@ -79,6 +79,8 @@ TASKS = {
     "marian": Seq2SeqLM,
     "pegasus": Seq2SeqLM,
     "m2m_100": Seq2SeqLM,
+    "umt5": Seq2SeqLM,
+    "umt5_tied": Seq2SeqLM,
     "m2m_100_unscaled": Seq2SeqLM,
     "roberta_token_classifier": TokenClassifier,
     "distilbert_token_classifier": TokenClassifier,
@@ -87,6 +89,7 @@ TASKS = {
     "mbart_classifier": TextClassifier,
     "t5_classifier": TextClassifier,
     "mt5_classifier": TextClassifier,
+    "umt5_classifier": TextClassifier,
     "t5_token_classifier": TokenClassifier,
     **{path.name: QuestionAnswerer for path in REFERENCE.glob("*_question_answerer")},
 }
