@@ -42,6 +42,8 @@ def check_configuration(layer: Any) -> None:
         raise ValueError(f"dropout must be at least 0 and below 1, got {layer.dropout_rate!r}.")
     if layer.logit_soft_cap is not None and not layer.logit_soft_cap > 0:
         raise ValueError(f"logit_soft_cap must be positive or None, got {layer.logit_soft_cap!r}.")
+    if layer.projection_limit is not None and not layer.projection_limit > 0:
+        raise ValueError(f"projection_limit must be positive or None, got {layer.projection_limit!r}.")
     if layer.norm_scope not in NORM_SCOPES:
         raise ValueError(f"norm_scope must be one of {NORM_SCOPES}, got {layer.norm_scope!r}.")
     for name in ("query_norm", "key_norm"):
@@ -87,7 +89,9 @@ def _check_latents(layer: Any) -> None:
     shared = layer.latents.shared_key_dim
     if not shared < layer.head_dim:
         raise ValueError(f"latents must have a shared_key_dim below head_dim={layer.head_dim}, got {shared}.")
-    for name, usual in (("num_key_value_heads", layer.num_heads), ("query_norm", None), ("key_norm", None)):
+    usual_values = {"num_key_value_heads": layer.num_heads}
+    usual_values |= dict.fromkeys(("query_norm", "key_norm", "projection_limit"))
+    for name, usual in usual_values.items():
         if getattr(layer, name) != usual:
             raise ValueError(f"{name} must be {usual} with latents, got {getattr(layer, name)!r}.")
     for hook in ("on_pairs", "score_bias", "on_output"):

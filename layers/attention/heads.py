@@ -42,7 +42,7 @@ class Heads:
         layer = self.layer
         query = layer.query_projection(to_matrix(inputs))
         query = self.split(query, sizes(inputs)[:2], layer.num_heads, layer.head_dim, layer.query_norm)
-        query = self.layer.position_hooks().on_queries(query, prepared)  # (batch, length, heads, head_dim)
+        query = layer.position_hooks().on_queries(self._limited(query), prepared)  # (batch, length, heads, head_dim)
         return ops.transpose(query, (0, 2, 1, 3))
 
     def keys_and_values(self, memory: Any, prepared: Any) -> tuple[Any, Any]:
@@ -50,8 +50,8 @@ class Heads:
         layer, (batch, length, _), rows = self.layer, sizes(memory), to_matrix(memory)
         heads, shape = layer.num_key_value_heads, (batch, length)
         key = self.split(layer.key_projection(rows), shape, heads, layer.head_dim, layer.key_norm)
-        key = self.layer.position_hooks().on_keys(key, prepared)  # (batch, memory_length, key_value_heads, head_dim)
-        value = self.split(layer.value_projection(rows), shape, heads, layer.value_head_dim)
+        key = self.layer.position_hooks().on_keys(self._limited(key), prepared)  # (batch, length, heads, head_dim)
+        value = self._limited(self.split(layer.value_projection(rows), shape, heads, layer.value_head_dim))
         return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
 
     def split(
@@ -64,6 +64,10 @@ class Heads:
         x = ops.reshape(x, (*shape, heads, width))
         x = norm(x) if norm is not None and scope == "head" else x
         return ops.cast(x, dtype)  # a norm may have a dtype of its own
+
+    def _limited(self, x: Any) -> Any:
+        limit = self.layer.projection_limit
+        return x if limit is None else ops.clip(x, -limit, limit)
 
     def cached_sizes(self) -> dict[str, int]:
         """Number of heads and widths of what a cache holds for each position."""

@@ -57,6 +57,8 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         query_norm, key_norm: Norms of queries and keys, layers such as `RMSNorm`, before the position encoding; None
             for none.
         norm_scope: What these norms normalise: "head" for each head separately, "width" for all heads together.
+        projection_limit: If given, queries, keys and values are clipped to `[-projection_limit, projection_limit]`,
+            after their norms and before the position encoding (MPT, OLMo). None for no limit.
         weighting: Computes the attention weights in place of the softmax: an `AttentionWeighting`, or a function
             `(scores, visible) -> weights`. The weights of a query must depend on its visible keys alone. None for the
             softmax.
@@ -158,6 +160,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         query_norm: keras.layers.Layer | None = None,
         key_norm: keras.layers.Layer | None = None,
         norm_scope: str = "head",
+        projection_limit: float | None = None,
         weighting: AttentionWeighting | Callable[[Any, Any], Any] | None = None,
         sinks: bool = False,
         latents: Latents | None = None,
@@ -192,6 +195,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         self.query_norm = query_norm
         self.key_norm = key_norm
         self.norm_scope = norm_scope
+        self.projection_limit = projection_limit
         self.weighting = weighting
         self.has_sinks = sinks
         self.latents = latents

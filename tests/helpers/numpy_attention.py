@@ -27,7 +27,9 @@ def array(x):
     return ops.convert_to_numpy(ops.cast(x, "float32")) if "bfloat16" in str(x.dtype) else ops.convert_to_numpy(x)
 
 
-def formula(layer, inputs, memory=None, visible=True, *, bias=None, rotate=None, norm=None, scale=None, cap=None):
+def formula(
+    layer, inputs, memory=None, visible=True, *, bias=None, rotate=None, norm=None, scale=None, cap=None, limit=np.inf
+):
     """Output and weights, one row, head and query at a time, in float64.
 
     Args:
@@ -35,6 +37,7 @@ def formula(layer, inputs, memory=None, visible=True, *, bias=None, rotate=None,
         bias: `(heads, queries, keys)`.
         rotate: function of `(length, head_dim)`.
         norm: function of `(length, head_dim)` and the gain.
+        limit: largest absolute value of queries, keys and values.
     """
     memory = inputs if memory is None else memory
     heads, groups = layer.num_heads, layer.num_heads // layer.num_key_value_heads
@@ -60,6 +63,7 @@ def formula(layer, inputs, memory=None, visible=True, *, bias=None, rotate=None,
             v = head(value, h // groups, layer.value_head_dim)
             if norm is not None and layer.norm_scope == "head":
                 q, k = norm(q, array(layer.query_norm.weights[0])), norm(k, array(layer.key_norm.weights[0]))
+            q, k, v = (np.clip(x, -limit, limit) for x in (q, k, v))
             if rotate is not None:
                 q, k = rotate(q), rotate(k)
             scores = q @ k.T * scale

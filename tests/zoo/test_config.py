@@ -226,6 +226,11 @@ def test_wrong_json(text, message):
             "experts_per_token must be 2 without feed_forward.num",
         ),
         (lambda: FeedForwardConfig(num_experts=2, experts_per_token=3), "must be from 1 to num_experts=2, got 3"),
+        (lambda: AttentionConfig(projection_limit=-1.0), "attention.projection_limit must be above 0, got -1.0"),
+        (
+            lambda: AttentionConfig(2, head_dim=8, latent_dim=4, shared_key_dim=2, projection_limit=8.0),
+            "attention.projection_limit must be None with latent_dim, got 8.0",
+        ),
         (lambda: FeedForwardConfig(gate_limit=7.0), "feed_forward.gate_limit must be None without feed_forward.gated"),
         (lambda: FeedForwardConfig(up_offset=1.0), "feed_forward.up_offset must be 0.0 without feed_forward.gated"),
         (lambda: FeedForwardConfig(expert_layers=(True,)), "expert_layers must be None without feed_forward.num_exp"),

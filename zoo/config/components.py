@@ -43,6 +43,8 @@ class AttentionConfig:
             has the same options.
         query_key_norm_scope: "head" for a norm of each head with shared weights, "per_head" for a norm of each head
             with its own weights (Cohere), "width" for one norm of all heads together (OLMo 2).
+        projection_limit: Limit to which queries, keys and values are clipped on both sides (MPT, OLMo: `clip_qkv`), see
+            `layers.MultiHeadAttention`; None for none.
         weighting: Attention weights in place of the softmax: the name under which an `AttentionWeighting` or a function
             is registered with Keras, for example "my_project>softpick"; None for the softmax.
         sinks: Whether each head has an attention sink.
@@ -66,6 +68,7 @@ class AttentionConfig:
     logit_soft_cap: float | None = None
     query_key_norm: str | None = None
     query_key_norm_scope: str = "head"
+    projection_limit: float | None = None
     weighting: str | None = None
     sinks: bool = False
     output_gate: bool = False
@@ -75,7 +78,7 @@ class AttentionConfig:
 
     def __post_init__(self) -> None:
         require_types(self, "attention.")
-        require_positive(self, "attention.", "num_heads", "head_dim", "scale", "logit_soft_cap")
+        require_positive(self, "attention.", "num_heads", "head_dim", "scale", "logit_soft_cap", "projection_limit")
         require_positive(self, "attention.", "value_head_dim", "latent_dim", "shared_key_dim", "query_latent_dim")
         self._require_latents()
         heads = self.num_key_value_heads
@@ -129,8 +132,9 @@ class AttentionConfig:
         require(self.head_dim is not None and self.head_dim > size, "attention.head_dim", self.head_dim, allowed)
         kept, allowed = self.num_key_value_heads, f"None or num_heads={self.num_heads} with latent_dim"
         require(kept in heads, "attention.num_key_value_heads", kept, allowed)
-        norm = self.query_key_norm
+        norm, limit = self.query_key_norm, self.projection_limit
         require(norm is None, "attention.query_key_norm", norm, "None with latent_dim, whose latents have norms")
+        require(limit is None, "attention.projection_limit", limit, "None with latent_dim")
 
     def has_bias(self, name: str) -> bool:
         """Returns whether the projection of this name has a bias."""

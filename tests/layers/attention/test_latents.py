@@ -122,6 +122,7 @@ def test_adapted_and_quantized(inputs):
         ({"head_dim": SHARED}, "latents must have a shared_key_dim below head_dim=4, got 4"),
         ({"num_key_value_heads": 1}, "num_key_value_heads must be 2 with latents, got 1"),
         ({"key_norm": RMSNorm()}, "key_norm must be None with latents"),
+        ({"projection_limit": 8.0}, "projection_limit must be None with latents, got 8.0"),
         ({"position": ALiBi(2)}, "position must act on queries and keys alone with latents"),
     ],
 )

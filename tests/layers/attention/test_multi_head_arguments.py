@@ -67,6 +67,7 @@ def test_functional_model_with_memory_mask_and_weights(tmp_path):
         ({"window": (-1, 0)}, r"window must be a pair.*at least 0.*\(-1, 0\)"),
         ({"block_size": 0}, "block_size.* at least 1.*0"),
         ({"logit_soft_cap": 0.0}, "logit_soft_cap must be positive or None, got 0.0"),
+        ({"projection_limit": -1}, "projection_limit must be positive or None, got -1"),
         ({"query_norm": MaskedBatchNorm()}, "query_norm must be a norm of each position for itself, got <MaskedBatch"),
         ({"key_norm": "rms"}, "key_norm must be a Keras layer or None, got 'rms'"),
         ({"norm_scope": "row"}, "norm_scope must be one of .*'head', 'width'.* got 'row'"),
