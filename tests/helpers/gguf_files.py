@@ -94,17 +94,25 @@ def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, tokeni
     writer.close()
 
 
+HEADS = ("num_attention_heads", "n_head", "n_heads")
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_decoder_layers")
+
+
+def first(config, *names):
+    """The first of some keys that a configuration has."""
+    return next((config[name] for name in names if config.get(name) is not None), None)
+
+
 def add_hyperparameters(writer, config, architecture):
     """The keys that the converter writes for all architectures."""
     if architecture == "t5":
         return add_hyperparameters_of_t5(writer, config)
-    width = config.get("hidden_size", config.get("n_embd"))
-    heads = config.get("num_attention_heads", config.get("n_head"))
-    writer.add_block_count(config.get("num_hidden_layers", config.get("n_layer")))
-    writer.add_context_length(config.get("max_position_embeddings", config.get("n_positions")))
+    width = first(config, "hidden_size", "n_embd", "d_model")
+    heads = first(config, *HEADS)
+    writer.add_block_count(first(config, *LAYERS))
+    writer.add_context_length(first(config, "max_position_embeddings", "n_positions", "seq_length", "max_seq_len"))
     writer.add_embedding_length(width)
-    inner = ("intermediate_size", "n_inner", "ffn_hidden_size")
-    writer.add_feed_forward_length(next(config[key] for key in inner if key in config))
+    writer.add_feed_forward_length(first(config, "intermediate_size", "n_inner", "ffn_hidden_size") or 4 * width)
     writer.add_head_count(heads)
     if config.get("num_key_value_heads"):
         writer.add_head_count_kv(config["num_key_value_heads"])
@@ -158,9 +166,8 @@ def add_hyperparameters_of_t5(writer, config):
 def converted(config, tensors, architecture):
     """Names and values as the converter of llama.cpp writes them."""
     kind = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    layers = config.get("num_hidden_layers", config.get("n_layer", config.get("num_decoder_layers")))
-    known = gguf.get_tensor_name_map(kind, layers)
-    heads, key_heads = (config.get(name) for name in ("num_attention_heads", "num_key_value_heads"))
+    known = gguf.get_tensor_name_map(kind, first(config, *LAYERS))
+    heads, key_heads = first(config, *HEADS), config.get("num_key_value_heads")
     result = {}
     for name, tensor in merged_experts(tensors).items():
         if config.get("tie_word_embeddings") and name == "lm_head.weight":
@@ -176,7 +183,9 @@ def converted(config, tensors, architecture):
             by_group = tensor.reshape(groups, heads // groups + 2, -1, *tensor.shape[1:])
             parts = by_group[:, :-2], by_group[:, -2:-1], by_group[:, -1:]
             tensor = np.concatenate([part.reshape(-1, *tensor.shape[1:]) for part in parts])
-        if architecture in ("llama", "granite", "smollm3") and name.split(".")[-2] in ("q_proj", "k_proj"):
+        if architecture == "bloom":
+            name = name.removeprefix("transformer.")
+        if architecture in ("llama", "granite", "smollm3", "olmo") and name.split(".")[-2] in ("q_proj", "k_proj"):
             tensor = permuted(tensor, heads if "q_proj" in name else key_heads)
         if architecture.startswith("gemma") and name.endswith("norm.weight"):
             tensor = tensor + 1

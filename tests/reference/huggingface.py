@@ -110,6 +110,8 @@ FALCON = {
     "ffn_hidden_size": 24,
     "layer_norm_epsilon": 1e-3,
 }
+BLOOM = {"vocab_size": VOCABULARY, "hidden_size": 16, "n_layer": 2, "n_head": 4, "seq_length": 80, "pad_token_id": 0}
+MPT = {"vocab_size": VOCABULARY, "d_model": 16, "n_layers": 2, "n_heads": 4, "max_seq_len": 80, "pad_token_id": 0}
 COHERE = {
     **{key: value for key, value in DECODER.items() if key != "rms_norm_eps"},
     "layer_norm_eps": 1e-3,
@@ -284,6 +286,29 @@ CASES = {
         LONG,
     ),
     "olmo2": ("Olmo2ForCausalLM", "Olmo2Config", {**DECODER, "num_key_value_heads": 2}, LONG),
+    "olmo": (
+        "OlmoForCausalLM",
+        "OlmoConfig",
+        {
+            **{key: value for key, value in DECODER.items() if key != "rms_norm_eps"},
+            "num_key_value_heads": 2,
+            "clip_qkv": 0.5,
+        },
+        LONG,
+    ),
+    "olmoe": (
+        "OlmoeForCausalLM",
+        "OlmoeConfig",
+        {
+            **DECODER,
+            "num_key_value_heads": 2,
+            "intermediate_size": 12,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "clip_qkv": 0.8,
+        },
+        LONG,
+    ),
     "phi3": (
         "Phi3ForCausalLM",
         "Phi3Config",
@@ -520,6 +545,27 @@ CASES = {
         "FalconForQuestionAnswering",
         "FalconConfig",
         {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1},
+        {"rows": "both"},
+    ),
+    "bloom": ("BloomForCausalLM", "BloomConfig", {**BLOOM, "tie_word_embeddings": False}, LONG),
+    # heads whose number is no power of two
+    "bloom_token_classifier": (
+        "BloomForTokenClassification",
+        "BloomConfig",
+        {**BLOOM, "hidden_size": 12, "n_head": 3, "layer_norm_epsilon": 1e-3},
+        {"rows": "both"},
+    ),
+    "mpt": (
+        "MptForCausalLM",
+        "MptConfig",
+        {**MPT, "attn_config": {"clip_qkv": 0.5, "softmax_scale": 0.4}, "layer_norm_epsilon": 1e-3},
+        LONG,
+    ),
+    "mpt_untied": ("MptForCausalLM", "MptConfig", {**MPT, "n_heads": 2, "tie_word_embeddings": False}, LONG),
+    "mpt_question_answerer": (
+        "MptForQuestionAnswering",
+        "MptConfig",
+        {**MPT, "d_model": 12, "n_heads": 3},
         {"rows": "both"},
     ),
     "llama_classifier": (

@@ -38,12 +38,14 @@ class Architecture:
         model_type: The family of the Transformers library.
         class_name: Its class with a language model's head.
         keys: Function from the fields of a file to keys of `config.json` beside those that all have.
-        names: Fields by keys of `config.json`, beside those that all have: what is written.
+        names: Fields by keys of `config.json`, beside those that all have: what is written. A dot stands between the
+            key of an object and one in it.
         permuted: Whether rows of queries and keys stand so that neighbouring features are turned, and not halves.
         shifted_norms: Whether factors of norms are stored with one added.
         transposed: Whether the family stores kernels the other way round than files do.
         by_head: Whether the family stores the queries that share a key beside this key and its value, and files those
             of all heads.
+        constants: Fields that all files have, with the one value that the family knows.
         merged: Tensors that files have in another form, by their names in the library.
         is_complete: Whether `keys` gives all keys but the size of the vocabulary.
         task: The task that files hold.
@@ -57,6 +59,7 @@ class Architecture:
     shifted_norms: bool = False
     transposed: bool = False
     by_head: bool = False
+    constants: Mapping[str, float] = dataclasses.field(default_factory=dict)
     merged: Mapping[str, Merged] = dataclasses.field(default_factory=dict)
     is_complete: bool = False
     task: str = "CausalLM"
@@ -103,6 +106,22 @@ _OF_FALCON = {
     "num_kv_heads": "attention.head_count_kv",
     "ffn_hidden_size": "feed_forward_length",
     "layer_norm_epsilon": "attention.layer_norm_epsilon",
+}
+
+
+_OF_BLOOM = {
+    "n_head": "attention.head_count",
+    "n_layer": "block_count",
+    "seq_length": "context_length",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+}
+_OF_MPT = {
+    "d_model": "embedding_length",
+    "n_heads": "attention.head_count",
+    "n_layers": "block_count",
+    "max_seq_len": "context_length",
+    "layer_norm_epsilon": "attention.layer_norm_epsilon",
+    "attn_config.clip_qkv": "attention.clamp_kqv",
 }
 
 
@@ -281,6 +300,47 @@ def _falcon(fields: Fields) -> Keys:
     }
 
 
+def _bloom(fields: Fields) -> Keys:
+    return {
+        "hidden_size": fields.count("embedding_length"),
+        "n_layer": fields.count("block_count"),
+        "n_head": fields.count("attention.head_count"),
+        "n_inner": fields.count("feed_forward_length"),
+        "seq_length": fields.count("context_length"),
+        "layer_norm_epsilon": fields.number("attention.layer_norm_epsilon", 1e-5),
+    }
+
+
+def _mpt(fields: Fields) -> Keys:
+    slope = fields.number("attention.max_alibi_bias", 0.0)
+    return {
+        "d_model": fields.count("embedding_length"),
+        "n_layers": fields.count("block_count"),
+        "n_heads": fields.count("attention.head_count"),
+        "max_seq_len": fields.count("context_length"),
+        "layer_norm_epsilon": fields.number("attention.layer_norm_epsilon", 1e-5),
+        "attn_config": {"alibi": slope > 0, "alibi_bias_max": slope, "clip_qkv": _limit(fields)},
+    }
+
+
+def _limit(fields: Fields) -> float | None:
+    """What queries, keys and values are clipped to; 0 stands for no limit."""
+    return fields.number("attention.clamp_kqv", 0.0) or None
+
+
+def _olmo(fields: Fields) -> Keys:
+    return {"attention_bias": False, "clip_qkv": _limit(fields)}
+
+
+def _olmoe(fields: Fields) -> Keys:
+    return {
+        "attention_bias": False,
+        "num_experts": fields.count("expert_count"),
+        "num_experts_per_tok": fields.count("expert_used_count"),
+        "norm_topk_prob": False,
+    }
+
+
 def _gpt_oss(fields: Fields) -> Keys:
     scaling: Keys = {"rope_type": "default"}
     if fields.has("rope.scaling.factor"):
@@ -360,6 +420,7 @@ def _command_r(fields: Fields) -> Keys:
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": Architecture("bert", "BertModel", _bert, is_complete=True, task="TextEmbedder"),
+    "bloom": Architecture("bloom", "BloomForCausalLM", _bloom, _OF_BLOOM, by_head=True, is_complete=True),
     "command-r": Architecture(
         "cohere",
         "CohereForCausalLM",
@@ -381,9 +442,26 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gpt-oss": Architecture("gpt_oss", "GptOssForCausalLM", _gpt_oss, merged=_EXPERTS_OF_GPT_OSS),
     "granite": Architecture("granite", "GraniteForCausalLM", _granite, _SCALES, permuted=True),
     "llama": Architecture("llama", "LlamaForCausalLM", _llama, permuted=True),
+    "mpt": Architecture(
+        "mpt",
+        "MptForCausalLM",
+        _mpt,
+        _OF_MPT,
+        constants={"attention.max_alibi_bias": 8.0},
+        is_complete=True,
+    ),
     "nomic-bert": Architecture("nomic_bert", "NomicBertModel", _nomic_bert, is_complete=True, task="TextEmbedder"),
+    "olmo": Architecture(
+        "olmo",
+        "OlmoForCausalLM",
+        _olmo,
+        {"clip_qkv": "attention.clamp_kqv"},
+        permuted=True,
+        constants={"attention.layer_norm_epsilon": 1e-5},
+    ),
     "olmo2": Architecture("olmo2", "Olmo2ForCausalLM", _has_biases),
     "phi2": Architecture("phi", "PhiForCausalLM", _phi2, {"layer_norm_eps": "attention.layer_norm_epsilon"}),
+    "olmoe": Architecture("olmoe", "OlmoeForCausalLM", _olmoe, _USED_EXPERTS | {"num_experts": "expert_count"}),
     "phi3": Architecture(
         "phi3",
         "Phi3ForCausalLM",

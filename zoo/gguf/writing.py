@@ -104,7 +104,7 @@ def _write_folder(folder: Path, path: Path, kind: str, name: str) -> None:
     writer.add_name(name)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_file_type(gguf.LlamaFileType["ALL_F32" if kind == "F32" else f"MOSTLY_{kind}"])
-    for key, value in _fields(values, architecture):
+    for key, value in _fields(values, architecture, config):
         getattr(writer, _ADD[type(value)])(f"{written_as}.{key}", value)
     _add_tokenizer(writer, folder)
     _add_generation(writer, folder)
@@ -122,16 +122,21 @@ def _write_folder(folder: Path, path: Path, kind: str, name: str) -> None:
         raise ValueError(f"A GGUF file of the architecture {written_as!r} cannot express {lost}.")
 
 
-def _fields(values: dict[str, Any], architecture: Architecture) -> Iterator[tuple[str, Any]]:
+def _fields(values: dict[str, Any], architecture: Architecture, config: TransformerConfig) -> Iterator[tuple[str, Any]]:
     """The fields of an architecture, without its name."""
+    found = dict(architecture.constants)
     for ours, theirs in {**_NAMES, **architecture.names}.items():
-        if values.get(ours) is not None:
-            yield theirs, values[ours]
-    heads = values.get("num_attention_heads", values.get("n_head"))
-    width = values.get("hidden_size", values.get("n_embd"))
-    head_dim = values.get("head_dim") or width // heads
+        *outer, key = ours.split(".")
+        place = values[outer[0]] if outer else values
+        if place.get(key) is not None:
+            found[theirs] = place[key]
+    yield from found.items()
+    # families with one width say none
+    if "feed_forward_length" not in found:
+        yield "feed_forward_length", config.feed_forward.intermediate_dim
+    head_dim = config.head_dim
     yield "attention.value_length", head_dim
-    if "head_dim" not in values:
+    if "attention.key_length" not in found:
         yield "attention.key_length", head_dim
     yield "vocab_size", values["vocab_size"]
     if "rope_theta" in values or "rotary_emb_base" in values:

@@ -4,6 +4,7 @@
 from zoo.huggingface import albert as _albert  # noqa: F401
 from zoo.huggingface import bart as _bart  # noqa: F401
 from zoo.huggingface import bert as _bert  # noqa: F401
+from zoo.huggingface import bloom as _bloom  # noqa: F401
 from zoo.huggingface import cohere as _cohere  # noqa: F401
 from zoo.huggingface import deberta as _deberta  # noqa: F401
 from zoo.huggingface import deepseek as _deepseek  # noqa: F401
@@ -23,8 +24,10 @@ from zoo.huggingface import llama as _llama  # noqa: F401
 from zoo.huggingface import mixtral as _mixtral  # noqa: F401
 from zoo.huggingface import modernbert as _modernbert  # noqa: F401
 from zoo.huggingface import mpnet as _mpnet  # noqa: F401
+from zoo.huggingface import mpt as _mpt  # noqa: F401
 from zoo.huggingface import nomic_bert as _nomic_bert  # noqa: F401
 from zoo.huggingface import olmo as _olmo  # noqa: F401
+from zoo.huggingface import olmoe as _olmoe  # noqa: F401
 from zoo.huggingface import opt as _opt  # noqa: F401
 from zoo.huggingface import phi as _phi  # noqa: F401
 from zoo.huggingface import qwen_moe as _qwen_moe  # noqa: F401

@@ -28,6 +28,7 @@ def read(reader: ConfigReader, attention: Callable[[ConfigReader], dict[str, Any
     reader.skip("model_max_length")  # of the tokenizer
     config = llama.read(reader, choices, max_position_embeddings=8192, rope_theta=base, tie_word_embeddings=True)
     scale = reader.take("logit_scale", 0.0625)
+    require(scale is not None, "logit_scale", scale, "a number above 0")
     return dataclasses.replace(
         config,
         position=dataclasses.replace(config.position, layout="interleaved"),

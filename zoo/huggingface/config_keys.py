@@ -102,7 +102,7 @@ _GROUPS = {
         n_heads hidden_dim n_embd n_layer n_head num_layers num_heads d_kv d_ff relative_attention_num_buckets
         num_local_experts num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size ffn_dim
         embedding_size num_hidden_groups pooler_hidden_size kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim
-        n_routed_experts n_shared_experts rotary_dim
+        n_routed_experts n_shared_experts rotary_dim n_embed
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
         num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels q_lora_rank n_group
@@ -112,7 +112,7 @@ _GROUPS = {
     _POSITIONS: """
         max_position_embeddings n_positions relative_attention_max_distance local_attention
         global_attn_every_n_layers sliding_window_pattern no_rope_layer_interval
-        decoder_sparse_step window_size
+        decoder_sparse_step window_size seq_length max_seq_len
         """,
     dataclasses.replace(_POSITIONS, may_be_null=True): "n_ctx original_max_position_embeddings",
     Key("an integer of at least 0", lambda value, most: is_integer(value) and value >= 0): (
@@ -138,19 +138,19 @@ _GROUPS = {
     dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """
         rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps rope_theta global_rope_theta local_rope_theta
-        query_pre_attn_scalar norm_epsilon rotary_emb_base rotary_pct rope_local_base_freq logit_scale
+        query_pre_attn_scalar norm_epsilon rotary_emb_base rotary_pct rope_local_base_freq
         attention_multiplier embedding_multiplier swiglu_limit logits_scaling residual_multiplier
         routed_scaling_factor
         """,
     dataclasses.replace(_POSITIVE, may_be_null=True): (
-        "partial_rotary_factor attn_logit_softcapping final_logit_softcapping"
+        "partial_rotary_factor attn_logit_softcapping final_logit_softcapping clip_qkv softmax_scale logit_scale"
     ),
     _DEVIATION: "initializer_range init_std router_aux_loss_coef aux_loss_alpha",
     _RATE: """
         hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
         dropout_rate mlp_dropout encoder_layerdrop decoder_layerdrop layerdrop
         embedding_dropout seq_classif_dropout qa_dropout residual_dropout
-        classifier_dropout_prob pooler_dropout resid_dropout embed_dropout
+        classifier_dropout_prob pooler_dropout resid_dropout embed_dropout emb_pdrop
         """,
     dataclasses.replace(_RATE, may_be_null=True): "attention_dropout classifier_dropout cls_dropout hidden_dropout",
     _TEXT: "feed_forward_proj",
@@ -161,19 +161,19 @@ _GROUPS = {
     Key("1 or 2", lambda value, most: is_integer(value) and value in (1, 2), may_be_null=True): (
         "num_ln_in_parallel_attn"
     ),
-    dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters quantization_config",
+    dataclasses.replace(_OBJECT, may_be_null=True): "rope_scaling rope_parameters quantization_config attn_config",
     dataclasses.replace(_LABELS, may_be_null=True): "id2label",
 }
 # our choices and the keys that they are read from, whatever a family calls them
 _CHOICES = {
     "vocabulary_size": "vocab_size",
-    "hidden_dim": "hidden_size d_model dim n_embd",
+    "hidden_dim": "hidden_size d_model dim n_embd n_embed",
     "num_layers": "num_hidden_layers encoder_layers n_layers n_layer num_layers",
     "layer_groups": "num_hidden_groups",
     "decoder_num_heads": "decoder_attention_heads",
     "decoder_intermediate_dim": "decoder_ffn_dim",
     "num_decoder_layers": "decoder_layers num_decoder_layers",
-    "max_length": "max_position_embeddings n_positions",
+    "max_length": "max_position_embeddings n_positions seq_length max_seq_len",
     "dropout": "hidden_dropout_prob dropout dropout_rate resid_pdrop residual_dropout hidden_dropout resid_dropout",
     "initializer_range": "initializer_range init_std",
     "attention.num_heads": "num_attention_heads encoder_attention_heads n_heads n_head num_heads",
@@ -185,7 +185,8 @@ _CHOICES = {
     "attention.shared_key_dim": "qk_rope_head_dim",
     "attention.dropout": "attention_probs_dropout_prob attention_dropout attn_pdrop",
     "attention.window": "sliding_window local_attention window_size",
-    "attention.scale": "query_pre_attn_scalar scale_attn_weights attention_multiplier",
+    "attention.scale": "query_pre_attn_scalar scale_attn_weights attention_multiplier softmax_scale",
+    "attention.projection_limit": "clip_qkv",
     "attention.scale_by_layer": "scale_attn_by_inverse_layer_idx",
     "attention.logit_soft_cap": "attn_logit_softcapping",
     "position.rotary_dim": "rotary_dim",
@@ -210,7 +211,7 @@ _CHOICES = {
     "embedding.output_scale": "logit_scale logits_scaling",
     "embedding.factor_dim": "word_embed_proj_dim embedding_size",
     "embedding.num_segments": "type_vocab_size",
-    "embedding.dropout": "embd_pdrop embedding_dropout embed_dropout",
+    "embedding.dropout": "embd_pdrop embedding_dropout embed_dropout emb_pdrop",
     "embedding.tie_output": "tie_word_embeddings",
     "embedding.logit_soft_cap": "final_logit_softcapping",
     "labels": "id2label",
@@ -222,7 +223,7 @@ KEYS = {name: key for key, names in _GROUPS.items() for name in names.split()}
 WIDTHS = frozenset(
     """
     vocab_size hidden_size intermediate_size d_model encoder_ffn_dim decoder_ffn_dim dim hidden_dim n_embd d_kv d_ff
-    n_inner head_dim ffn_dim embedding_size type_vocab_size ffn_hidden_size
+    n_inner head_dim ffn_dim embedding_size type_vocab_size ffn_hidden_size n_embed
     """.split()
 )
 # each has tensors of its own

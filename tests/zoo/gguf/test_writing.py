@@ -33,6 +33,10 @@ CASES = {
     "phi3": ("phi3", {}),
     "gpt_bigcode": ("starcoder", {}),
     "gpt_neox": ("gptneox", {}),
+    "bloom": ("bloom", {}),
+    "mpt": ("mpt", {"attention": {"scale": None}}),
+    "olmo": ("olmo", {}),
+    "olmoe": ("olmoe", {"attention": {"projection_limit": None}}),
     "falcon": ("falcon", {}),
     "falcon_new": ("falcon", {"feed_forward": {"activation": "gelu"}}),
 }

@@ -46,6 +46,7 @@ TASKS = {
     "gpt_bigcode_classifier": TextClassifier,
     "gpt_bigcode_token_classifier": TokenClassifier,
     "gpt_neox_token_classifier": TokenClassifier,
+    "bloom_token_classifier": TokenClassifier,
     "gpt2": CausalLM,
     "qwen2": CausalLM,
     "gemma2": CausalLM,
