@@ -145,6 +145,7 @@ GPT_NEO = {
     "pad_token_id": 0,
 }
 GPT_BIGCODE = {key: value for key, value in GPTJ.items() if key != "rotary_dim"}
+EUROBERT = {**DECODER, "rope_parameters": {"rope_type": "default", "rope_theta": 50.0}}
 T5 = {
     "vocab_size": VOCABULARY,
     "d_model": 16,
@@ -738,6 +739,27 @@ CASES = {
         {**ALBERT, "embedding_size": 16, "num_hidden_groups": 3, "hidden_act": "relu"},
         {},
     ),
+    # Llama's structure as an encoder
+    "eurobert_masked_lm": ("EuroBertForMaskedLM", "EuroBertConfig", {**EUROBERT, "tie_word_embeddings": False}, {}),
+    "eurobert_biased_masked_lm": (
+        "EuroBertForMaskedLM",
+        "EuroBertConfig",
+        {**EUROBERT, "tie_word_embeddings": True, "mlp_bias": True, "attention_bias": True, "hidden_act": "gelu"},
+        {"rows": "both"},
+    ),
+    "eurobert_classifier": (
+        "EuroBertForSequenceClassification",
+        "EuroBertConfig",
+        {**EUROBERT, "num_labels": 3},
+        {"rows": "both"},
+    ),
+    "eurobert_mean_classifier": (
+        "EuroBertForSequenceClassification",
+        "EuroBertConfig",
+        {**EUROBERT, "num_labels": 3, "classifier_pooling": "mean"},
+        {"rows": "both"},
+    ),
+    "eurobert_token_classifier": ("EuroBertForTokenClassification", "EuroBertConfig", {**EUROBERT, "head_dim": 6}, {}),
     "nomic_bert_masked_lm": (
         "NomicBertForMaskedLM",
         "NomicBertConfig",

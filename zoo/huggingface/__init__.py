@@ -10,6 +10,7 @@ from zoo.huggingface import deberta as _deberta  # noqa: F401
 from zoo.huggingface import deepseek as _deepseek  # noqa: F401
 from zoo.huggingface import distilbert as _distilbert  # noqa: F401
 from zoo.huggingface import electra as _electra  # noqa: F401
+from zoo.huggingface import eurobert as _eurobert  # noqa: F401
 from zoo.huggingface import falcon as _falcon  # noqa: F401
 from zoo.huggingface import gemma as _gemma  # noqa: F401
 from zoo.huggingface import gemma3 as _gemma3  # noqa: F401

@@ -46,7 +46,7 @@ class TextClassifier(EncoderTask):
         preprocessor: A `TextClassifierPreprocessor`; a tokenizer; or None for use on token level.
         pooling: Which vector represents the text: that of the "first" or "last" token, that of the last "end" token (or
             of the last token if there is none), the "mean" or "max" over the tokens, "mean_sqrt" or "weighted_mean"
-            (see `TextEmbedder`), or the backbone's "pooler".
+            (see `TextEmbedder`), the backbone's "pooler", or "late": logits are the means of those of all tokens.
             Default the pooler if the backbone has one, else "first" for an encoder and "last" otherwise.
         hidden_activation: Activation of the head's inner layer; None for no inner layer. "auto" is "tanh" for the first
             token's vector and for an encoder-decoder, otherwise None.
@@ -109,7 +109,7 @@ class TextClassifier(EncoderTask):
     ) -> None:
         super().__init__(backbone, preprocessor, decoder_start_id=decoder_start_id, **options)
         self.temperature, self.threshold = temperature, threshold
-        self.pooling = pooling if pooling == "end" else require_pooling(pooling, backbone)
+        self.pooling = pooling if pooling in ("end", "late") else require_pooling(pooling, backbone)
         self.end_id: int | None = None
         if self.pooling == "end":
             end_id = getattr(self.tokenizer, "end_id", None) if end_id is None else end_id
@@ -157,7 +157,13 @@ class TextClassifier(EncoderTask):
             "threshold": list(self.threshold) if isinstance(self.threshold, tuple) else self.threshold,
         }
 
+    def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
+        outputs = super().outputs_of(hidden, inputs, training)
+        return pool(outputs, inputs["padding_mask"], "mean") if self.pooling == "late" else outputs
+
     def head_inputs(self, hidden: Any, inputs: dict[str, Any]) -> Any:
+        if self.pooling == "late":
+            return hidden
         if self.pooling != "end":
             return super().head_inputs(hidden, inputs)
         mask = inputs["padding_mask"]

@@ -185,7 +185,7 @@ def test_long_texts_are_cut_on_request(make_task, mask_tokenizer):
     assert np.isfinite(model.evaluate([long, ""], [0, 1], verbose=0)[0])
 
 
-@pytest.mark.parametrize("pooling", ["first", "mean", "max", "last"])
+@pytest.mark.parametrize("pooling", ["first", "mean", "max", "last", "late"])
 def test_poolings_ignore_padding(make_task, texts, pooling):
     model = make_task(TextClassifier, labels=2, pooling=pooling, config={"pooler": False})
     assert (model.head.dense is not None) == (pooling == "first")
