@@ -58,6 +58,7 @@ class LayerNorm(FeatureWeightedNorm):
         scale: Whether there is a factor `gamma`.
         weight_axes: Number of last axes along which `gamma` and `beta` differ, 1 or 2. With 2, each head of queries or
             keys `(batch, length, heads, head_dim)` has its own weights.
+        unit_offset: Whether the factor is `1 + gamma`, with `gamma` initially zero (Nemotron), see `RMSNorm`.
 
     Call arguments:
         inputs: `(..., dim)`.
@@ -66,7 +67,8 @@ class LayerNorm(FeatureWeightedNorm):
         The shape of the inputs.
 
     Raises:
-        ValueError: If `epsilon` is not positive or `weight_axes` is neither 1 nor 2.
+        ValueError: If `epsilon` is not positive, `weight_axes` is neither 1 nor 2, or `unit_offset` is set without
+            `scale`.
 
     Example:
 
@@ -77,32 +79,43 @@ class LayerNorm(FeatureWeightedNorm):
     """
 
     def __init__(
-        self, epsilon: float = 1e-5, center: bool = True, scale: bool = True, weight_axes: int = 1, **kwargs: Any
+        self,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        weight_axes: int = 1,
+        unit_offset: bool = False,
+        **kwargs: Any,
     ) -> None:
         super().__init__(epsilon, weight_axes, **kwargs)
+        if unit_offset and not scale:
+            raise ValueError("unit_offset must be False with scale=False, got True: there is no factor.")
+        self.unit_offset = unit_offset
         self.center = center
         self.scale = scale
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         shape = self._weight_shape(input_shape)
-        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones") if self.scale else None
+        initializer = "zeros" if self.unit_offset else "ones"
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer=initializer) if self.scale else None
         self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros") if self.center else None
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         if self._is_joined(inputs, training):
             return joined_layer_norm(inputs, self.gamma.value, self.beta.value, self.epsilon)
         x = self._wide(inputs)
+        gamma = 1.0 + self._wide(self.gamma) if self.unit_offset else self.gamma
         if self.weight_axes == 1:
-            outputs = ops.layer_normalization(x, self.gamma, self.beta, axis=-1, epsilon=self.epsilon)
+            outputs = ops.layer_normalization(x, gamma, self.beta, axis=-1, epsilon=self.epsilon)
         else:  # Keras knows weights of the normed axis only
             outputs = ops.layer_normalization(x, axis=-1, epsilon=self.epsilon)
-            outputs = outputs if self.gamma is None else outputs * self._wide(self.gamma)
+            outputs = outputs if gamma is None else outputs * self._wide(gamma)
             outputs = outputs if self.beta is None else outputs + self._wide(self.beta)
         return ops.cast(outputs, self.compute_dtype)
 
     def _is_joined(self, inputs: Any, training: bool | None) -> bool:
         """Whether the graph that is being built has a kernel for this norm. It needs one type for all tensors."""
-        if self.gamma is None or self.beta is None or self.weight_axes != 1:
+        if self.gamma is None or self.beta is None or self.unit_offset or self.weight_axes != 1:
             return False
         types = {keras.backend.standardize_dtype(inputs.dtype), self.variable_dtype, self.compute_dtype}
         return len(types) == 1 and layer_norm_is_joined(inputs, training)

@@ -17,10 +17,11 @@ def dense(layer, x):
 
 def normed(layer, kind, x, epsilon, unit_offset=False):
     if kind == "rms":
-        factor = weights(layer.scale) + (1 if unit_offset else 0)
+        factor = weights(layer.scale) + unit_offset
         return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * factor
     mean = x.mean(-1, keepdims=True)
-    y = (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + epsilon) * weights(layer.gamma)
+    factor = weights(layer.gamma) + unit_offset
+    y = (x - mean) / np.sqrt(((x - mean) ** 2).mean(-1, keepdims=True) + epsilon) * factor
     return y if layer.beta is None else y + weights(layer.beta)
 
 

@@ -29,6 +29,19 @@ def built(layer, width=6):
     return layer
 
 
+@pytest.mark.parametrize("weight_axes", [1, 2])
+def test_layer_norm_whose_factor_is_stored_minus_one(rng, weight_axes):
+    x = rng.normal(3, 2, (2, 5, 6)).astype("float32")
+    layer = LayerNorm(epsilon=0.1, unit_offset=True, weight_axes=weight_axes)
+    layer.build(x.shape)
+    normalized = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 0.1)
+    np.testing.assert_allclose(layer(x), normalized, rtol=1e-5, atol=1e-5)  # at the start the factor is one
+    weights = randomize(layer, rng)
+    np.testing.assert_allclose(layer(x), normalized * (1 + weights["gamma"]) + weights["beta"], rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="unit_offset must be False with scale=False, got True"):
+        LayerNorm(scale=False, unit_offset=True)
+
+
 def test_layer_norm(rng):
     x = rng.normal(3, 2, (2, 5, 6)).astype("float32")
     layer = built(LayerNorm(epsilon=0.1))

@@ -217,7 +217,7 @@ def test_wrong_json(text, message):
         (lambda: PositionConfig("learned", offset=-1), "position.offset must be at least 0, got -1"),
         (lambda: NormConfig("median"), "norm.kind must be one of .*'rms'.* got 'median'"),
         (lambda: NormConfig(placement="inside"), "norm.placement must be one of .*'sandwich'.* got 'inside'"),
-        (lambda: NormConfig("layer", unit_offset=True), "norm.unit_offset must be False with norm.kind='layer'"),
+        (lambda: NormConfig("scale", unit_offset=True), "norm.unit_offset must be False with norm.kind='scale'"),
         (lambda: NormConfig(epsilon=0.0), "norm.epsilon must be above 0, got 0.0"),
         (lambda: NormConfig("rms", use_bias=False), "norm.use_bias must be True with norm.kind='rms'"),
         (lambda: NormConfig(first_attention=False), "norm.first_attention must be True with norm.placement='post'"),

@@ -154,7 +154,7 @@ class NormConfig:
             with Keras, for example "my_project>group_norm".
         placement: "post", "pre", "sandwich", "res_post" or "parallel", see `layers.TransformerBlock`.
         epsilon: Added to the variance.
-        unit_offset: Whether the weight of "rms" is stored minus one.
+        unit_offset: Whether the factor of "rms" or "layer" is stored minus one.
         use_bias: Whether "layer" has an offset.
         final: Whether a norm follows the last block; None for a norm with all placements but "post".
         embedding: Whether a norm follows the embedding.
@@ -181,15 +181,15 @@ class NormConfig:
         _require_norm("norm.kind", self.kind)
         placements = ("post", "pre", "sandwich", "res_post", "parallel")
         require(self.placement in placements, "norm.placement", self.placement, f"one of {placements}")
-        for choice, name, option_of in (
-            ("kind", "unit_offset", "rms"),
-            ("kind", "use_bias", "layer"),
-            ("placement", "first_attention", "pre"),
-            ("placement", "shared", "parallel"),
+        for choice, name, options_of in (
+            ("kind", "unit_offset", ("rms", "layer")),
+            ("kind", "use_bias", ("layer",)),
+            ("placement", "first_attention", ("pre",)),
+            ("placement", "shared", ("parallel",)),
         ):
             chosen = getattr(self, choice)
-            where = f"with norm.{choice}={chosen!r}: it is an option of {option_of!r}"
-            require_in_use(self, "norm.", (name, chosen == option_of, where))
+            where = f"with norm.{choice}={chosen!r}: it is an option of {' and '.join(map(repr, options_of))}"
+            require_in_use(self, "norm.", (name, chosen in options_of, where))
         names = constructor_arguments(norm_class(self.kind)).keys() - {
             "epsilon",
             "unit_offset",
@@ -218,7 +218,7 @@ class NormConfig:
         return dataclasses.replace(
             self,
             kind=kind,
-            unit_offset=self.unit_offset and kind == "rms",
+            unit_offset=self.unit_offset and kind in ("rms", "layer"),
             use_bias=self.use_bias or kind != "layer",
             options=options,
         )

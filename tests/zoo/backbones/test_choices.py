@@ -42,7 +42,7 @@ CHOICES = {
         "attention": AttentionConfig(
             num_heads=4, num_key_value_heads=2, query_key_norm="layer", query_key_norm_scope="per_head"
         ),
-        "norm": NormConfig("layer", "pre", use_bias=False),
+        "norm": NormConfig("layer", "pre", use_bias=False, unit_offset=True),
         "layer_groups": 2,
         "num_layers": 3,
     },
