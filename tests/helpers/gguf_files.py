@@ -95,6 +95,7 @@ def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, tokeni
 
 
 HEADS = ("num_attention_heads", "n_head", "n_heads")
+PERMUTED = ("llama", "granite", "granitemoe", "smollm3", "olmo")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_decoder_layers")
 
 
@@ -131,12 +132,12 @@ def add_hyperparameters(writer, config, architecture):
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     turned = rope.get("partial_rotary_factor", config.get("rotary_pct"))
     if turned is not None:
-        writer.add_rope_dimension_count(int(width / heads * turned))
+        writer.add_rope_dimension_count(int(config.get("head_dim", width / heads) * turned))
     if "use_parallel_residual" in config:
         writer.add_parallel_residual(config["use_parallel_residual"])
     if config.get("rms_norm_eps") is not None and architecture != "starcoder2":
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    for key in ("layer_norm_epsilon", "norm_epsilon", "layer_norm_eps"):
+    for key in ("layer_norm_epsilon", "norm_epsilon", "layer_norm_eps", "norm_eps"):
         if config.get(key) is not None:
             writer.add_layer_norm_eps(config[key])
     experts = config.get("num_local_experts", config.get("num_experts"))
@@ -175,6 +176,11 @@ def converted(config, tensors, architecture):
         if architecture == "gpt-oss" and (".experts." in name or name.endswith(".sinks")):
             result |= parts_of_gpt_oss(name, tensor)
             continue
+        if name.endswith("block_sparse_moe.input_linear.weight"):
+            gate, up = np.split(tensor, 2, axis=1)
+            layer = f"blk.{name.split('.')[2]}"
+            result |= {f"{layer}.ffn_gate_exps.weight": gate.copy(), f"{layer}.ffn_up_exps.weight": up.copy()}
+            continue
         name = name.removeprefix("bert.").removeprefix("nomic_bert.")
         if architecture in ("bert", "nomic-bert") and name.startswith(("cls.", "pooler.", "classifier.")):
             continue
@@ -185,9 +191,9 @@ def converted(config, tensors, architecture):
             tensor = np.concatenate([part.reshape(-1, *tensor.shape[1:]) for part in parts])
         if architecture == "bloom":
             name = name.removeprefix("transformer.")
-        if architecture in ("llama", "granite", "smollm3", "olmo") and name.split(".")[-2] in ("q_proj", "k_proj"):
+        if architecture in PERMUTED and name.split(".")[-2] in ("q_proj", "k_proj"):
             tensor = permuted(tensor, heads if "q_proj" in name else key_heads)
-        if architecture.startswith("gemma") and name.endswith("norm.weight"):
+        if architecture.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
             tensor = tensor + 1
         if architecture == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
             tensor = tensor.T

@@ -323,6 +323,43 @@ def _mpt(fields: Fields) -> Keys:
     }
 
 
+def _nemotron(fields: Fields) -> Keys:
+    width = fields.count("embedding_length") // fields.count("attention.head_count")
+    head_dim = fields.count("attention.key_length", width)
+    return {
+        "hidden_act": "relu2",
+        "norm_eps": fields.number("attention.layer_norm_epsilon", 1e-5),
+        "partial_rotary_factor": fields.count("rope.dimension_count", head_dim) / head_dim,
+        **_llama(fields),
+    }
+
+
+def _granitemoe(fields: Fields) -> Keys:
+    experts = {
+        "num_local_experts": fields.count("expert_count"),
+        "num_experts_per_tok": fields.count("expert_used_count"),
+    }
+    return _granite(fields) | experts | {"mlp_bias": False}
+
+
+_EXPERTS_OF_GRANITE = {
+    "layers.{}.block_sparse_moe.input_linear.weight": Merged(
+        ("blk.{}.ffn_gate_exps.weight", "blk.{}.ffn_up_exps.weight"),
+        lambda gate, up: np.concatenate([gate, up], axis=1),
+        lambda shape: (shape[0], 2 * shape[1], shape[2]),
+    ),
+}
+
+
+def _olmo2(fields: Fields) -> Keys:
+    if fields.has("attention.sliding_window"):
+        raise ValueError(
+            f"{fields.header.path}: olmo2.attention.sliding_window must be left out: of this architecture OLMo 2 is "
+            "supported, and not OLMo 3, which has windows."
+        )
+    return _has_biases(fields)
+
+
 def _limit(fields: Fields) -> float | None:
     """What queries, keys and values are clipped to; 0 stands for no limit."""
     return fields.number("attention.clamp_kqv", 0.0) or None
@@ -427,6 +464,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         _command_r,
         {"layer_norm_eps": "attention.layer_norm_epsilon", "logit_scale": "logit_scale"},
     ),
+    "ernie4_5": Architecture("ernie4_5", "Ernie4_5ForCausalLM", lambda fields: {"use_bias": False}),
     "falcon": Architecture("falcon", "FalconForCausalLM", _falcon, _OF_FALCON, by_head=True, is_complete=True),
     "gemma": Architecture("gemma", "GemmaForCausalLM", _gemma, shifted_norms=True),
     "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _gemma2, _WINDOW | _CAPS, shifted_norms=True),
@@ -441,6 +479,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "gptneox": Architecture("gpt_neox", "GPTNeoXForCausalLM", _gpt_neox, _OF_GPT_NEOX, by_head=True, is_complete=True),
     "gpt-oss": Architecture("gpt_oss", "GptOssForCausalLM", _gpt_oss, merged=_EXPERTS_OF_GPT_OSS),
     "granite": Architecture("granite", "GraniteForCausalLM", _granite, _SCALES, permuted=True),
+    "granitemoe": Architecture(
+        "granitemoe", "GraniteMoeForCausalLM", _granitemoe, permuted=True, merged=_EXPERTS_OF_GRANITE
+    ),
     "llama": Architecture("llama", "LlamaForCausalLM", _llama, permuted=True),
     "mpt": Architecture(
         "mpt",
@@ -449,6 +490,13 @@ ARCHITECTURES: dict[str, Architecture] = {
         _OF_MPT,
         constants={"attention.max_alibi_bias": 8.0},
         is_complete=True,
+    ),
+    "nemotron": Architecture(
+        "nemotron",
+        "NemotronForCausalLM",
+        _nemotron,
+        {"norm_eps": "attention.layer_norm_epsilon"},
+        shifted_norms=True,
     ),
     "nomic-bert": Architecture("nomic_bert", "NomicBertModel", _nomic_bert, is_complete=True, task="TextEmbedder"),
     "olmo": Architecture(
@@ -459,7 +507,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         permuted=True,
         constants={"attention.layer_norm_epsilon": 1e-5},
     ),
-    "olmo2": Architecture("olmo2", "Olmo2ForCausalLM", _has_biases),
+    "olmo2": Architecture("olmo2", "Olmo2ForCausalLM", _olmo2),
     "phi2": Architecture("phi", "PhiForCausalLM", _phi2, {"layer_norm_eps": "attention.layer_norm_epsilon"}),
     "olmoe": Architecture("olmoe", "OlmoeForCausalLM", _olmoe, _USED_EXPERTS | {"num_experts": "expert_count"}),
     "phi3": Architecture(

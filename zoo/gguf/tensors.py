@@ -48,6 +48,11 @@ class Place(NamedTuple):
         return self.stored.split(".")[2 if self.stored.startswith("blk.") else 0]
 
     @property
+    def is_factor_of_norm(self) -> bool:
+        """Whether it is the factor of a norm."""
+        return self.stem.endswith("norm") and self.stored.endswith(".weight")
+
+    @property
     def is_kernel(self) -> bool:
         """Whether it is the kernel of a linear map in a layer."""
         return self.stored.startswith("blk.") and self.stored.endswith(".weight")
@@ -81,7 +86,7 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
             return halves_from_neighbours(tensor, heads[place.stem])
         if architecture.by_head and place.stem == "attn_qkv":
             return groups_from_parts(tensor, config)
-        if architecture.shifted_norms and place.stem.endswith("norm"):
+        if architecture.shifted_norms and place.is_factor_of_norm:
             return np.asarray(tensor, "float32") - 1
         return tensor.T if architecture.transposed and place.is_kernel else tensor
 

@@ -241,7 +241,7 @@ def _tensors(
                 tensor = neighbours_from_halves(tensor, heads[stem])
             elif architecture.by_head and stem == "attn_qkv":
                 tensor = parts_from_groups(tensor, config)
-            elif architecture.shifted_norms and stem.endswith("norm"):
+            elif architecture.shifted_norms and place.is_factor_of_norm:
                 tensor = tensor + 1
             elif architecture.transposed and place.is_kernel and tensor.ndim == 2:
                 tensor = tensor.T

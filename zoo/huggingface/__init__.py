@@ -10,6 +10,7 @@ from zoo.huggingface import deberta as _deberta  # noqa: F401
 from zoo.huggingface import deepseek as _deepseek  # noqa: F401
 from zoo.huggingface import distilbert as _distilbert  # noqa: F401
 from zoo.huggingface import electra as _electra  # noqa: F401
+from zoo.huggingface import ernie as _ernie  # noqa: F401
 from zoo.huggingface import eurobert as _eurobert  # noqa: F401
 from zoo.huggingface import falcon as _falcon  # noqa: F401
 from zoo.huggingface import gemma as _gemma  # noqa: F401
@@ -21,11 +22,14 @@ from zoo.huggingface import gpt_neox as _gpt_neox  # noqa: F401
 from zoo.huggingface import gpt_oss as _gpt_oss  # noqa: F401
 from zoo.huggingface import gptj as _gptj  # noqa: F401
 from zoo.huggingface import granite as _granite  # noqa: F401
+from zoo.huggingface import granitemoe as _granitemoe  # noqa: F401
+from zoo.huggingface import helium as _helium  # noqa: F401
 from zoo.huggingface import llama as _llama  # noqa: F401
 from zoo.huggingface import mixtral as _mixtral  # noqa: F401
 from zoo.huggingface import modernbert as _modernbert  # noqa: F401
 from zoo.huggingface import mpnet as _mpnet  # noqa: F401
 from zoo.huggingface import mpt as _mpt  # noqa: F401
+from zoo.huggingface import nemotron as _nemotron  # noqa: F401
 from zoo.huggingface import nomic_bert as _nomic_bert  # noqa: F401
 from zoo.huggingface import olmo as _olmo  # noqa: F401
 from zoo.huggingface import olmoe as _olmoe  # noqa: F401

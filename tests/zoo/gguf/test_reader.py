@@ -66,6 +66,14 @@ CASES = {
     "gpt_oss": ("gpt-oss", {"swiglu_limit": 7.0}, {"attention.sliding_window": 4}, {}),
     "gpt_neox": ("gptneox", {}, {}, {}),
     "gpt_neox_sequential": ("gptneox", {"hidden_act": "gelu"}, {}, {}),
+    "nemotron": ("nemotron", {}, {}, {}),
+    "granitemoe": (
+        "granitemoe",
+        {},
+        {"attention.scale": 0.3, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 4.0},
+        {},
+    ),
+    "ernie4_5": ("ernie4_5", {}, {}, {}),
     "bloom": ("bloom", {}, {}, {}),
     "mpt": (
         "mpt",
@@ -178,6 +186,12 @@ def test_weights_of_few_bits(kind, tmp_path):
         off = np.abs(ops.convert_to_numpy(ours) - expected).max()
         assert off <= 0.57 * steps * np.abs(expected).max(), ours.path
         assert len(expected.shape) == 1 or off > 0
+
+
+def test_windows_of_olmo_3_are_refused(written, monkeypatch):
+    monkeypatch.setitem(CASES, "olmo2", ("olmo2", {}, {"attention.sliding_window": 4}, {}))
+    with pytest.raises(ValueError, match="olmo2.attention.sliding_window must be left out: .* OLMo 2 is supported"):
+        zoo.Backbone.from_preset(str(written("olmo2")[1]))
 
 
 def test_another_architecture_is_refused(written):

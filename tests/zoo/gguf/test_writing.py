@@ -33,6 +33,7 @@ CASES = {
     "phi3": ("phi3", {}),
     "gpt_bigcode": ("starcoder", {}),
     "gpt_neox": ("gptneox", {}),
+    "nemotron": ("nemotron", {}),
     "bloom": ("bloom", {}),
     "mpt": ("mpt", {"attention": {"scale": None}}),
     "olmo": ("olmo", {}),
