@@ -723,6 +723,14 @@ CASES = {
         {"rows": "both"},
     ),
     "data2vec-text_question_answerer": ("Data2VecTextForQuestionAnswering", "Data2VecTextConfig", BERT, {}),
+    # learned positions from 0 on
+    "blenderbot": ("BlenderbotForConditionalGeneration", "BlenderbotConfig", BART, LONG),
+    "blenderbot_unscaled": (
+        "BlenderbotForConditionalGeneration",
+        "BlenderbotConfig",
+        {**BART, "scale_embedding": False, "pad_token_id": 0, "activation_function": "relu", "decoder_ffn_dim": 20},
+        {"rows": "both"},
+    ),
     # positions from the number after that of the padding token, counted without padding
     "m2m_100": ("M2M100ForConditionalGeneration", "M2M100Config", {**BART, "decoder_layers": 2}, LONG),
     "m2m_100_unscaled": (

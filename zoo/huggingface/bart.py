@@ -1,4 +1,4 @@
-"""BART, mBART, M2M-100 with NLLB, Marian and Pegasus ("bart", "mbart", "m2m_100", "marian" and "pegasus")."""
+"""BART and its kin ("bart", "mbart", "blenderbot", "marian", "pegasus" and "m2m_100", which NLLB is too)."""
 
 import dataclasses
 from collections.abc import Callable
@@ -33,7 +33,6 @@ for side in ("encoder", "decoder"):
     TABLE[f"{ours}.feed_forward.down"] = f"{theirs}.fc2"
     TABLE[f"{ours}.feed_forward_norm"] = f"{theirs}.final_layer_norm"
     TABLE[f"{side}.final_norm"] = f"{side}.layer_norm"
-POSITION_OFFSET = 2
 EPSILON = 1e-5  # not in the configuration
 SLOWEST = 10000.0  # what the first frequency is divided by for the last one
 PADDING, END = 1, 2  # where the configuration does not say it
@@ -46,13 +45,15 @@ class Style:
     Args:
         pre_norm: Whether norms are before the sublayers, and one after each stack.
         embedding_norm: Whether a norm follows the embedding.
-        positions: "learned", looked up two further; "sinusoidal"; or "fairseq": sinusoidal with frequencies from 1 to
-            1 / 10,000, counted without padding from the number after that of the padding token.
+        positions: "learned"; "sinusoidal"; or "fairseq": sinusoidal with frequencies from 1 to 1 / 10,000, counted
+            without padding from the number after that of the padding token.
+        offset: How much further learned positions are looked up.
     """
 
     pre_norm: bool
     embedding_norm: bool
     positions: str
+    offset: int = 2
 
     def read(self, reader: ConfigReader) -> TransformerConfig:
         """Returns the configuration of a model of this kind."""
@@ -115,11 +116,11 @@ class Style:
         if self.positions == "sinusoidal":
             reader.skip("extra_pos_embeddings")  # these have no offset, whatever it says
         else:
-            reader.take_only("extra_pos_embeddings", POSITION_OFFSET)
+            reader.take_only("extra_pos_embeddings", self.offset)
 
     def _position(self, reader: ConfigReader) -> PositionConfig:
         if self.positions == "learned":
-            return PositionConfig("learned", offset=POSITION_OFFSET)
+            return PositionConfig("learned", offset=self.offset)
         if self.positions == "fairseq":
             width, padding = reader.take("d_model"), reader.take("pad_token_id", PADDING)
             require(width > 2 and width % 2 == 0, "d_model", width, "even, and above 2, for pairs of features")
@@ -218,6 +219,7 @@ register(
     start="last",
     writes=_write_with_padding,
 )
+register("blenderbot", "Blenderbot", Style(pre_norm=True, embedding_norm=False, positions="learned", offset=0))
 register("marian", "Marian", Style(pre_norm=False, embedding_norm=False, positions="sinusoidal"), "MTModel")
 register("pegasus", "Pegasus", Style(pre_norm=True, embedding_norm=False, positions="sinusoidal"))
 register(

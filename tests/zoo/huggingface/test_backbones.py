@@ -96,7 +96,9 @@ def test_greedy_tokens_beyond_the_trained_length(golden):
     np.testing.assert_array_equal(written[1, :61], tokens[0, 12:])
 
 
-@pytest.mark.parametrize("case", ["t5", "t5_gated", "bart", "bart_uneven", "marian", "mbart", "m2m_100", "umt5"])
+@pytest.mark.parametrize(
+    "case", ["t5", "t5_gated", "bart", "bart_uneven", "marian", "mbart", "m2m_100", "umt5", "blenderbot"]
+)
 def test_cached_decoding_of_encoder_decoders(case, golden):
     backbone = load_backbone(REFERENCE / case)
     inputs, expected = golden(case)
@@ -107,7 +109,7 @@ def test_cached_decoding_of_encoder_decoders(case, golden):
         np.testing.assert_allclose(array(logits)[real], expected["logits"][real, index], **TOLERANCE)
 
 
-@pytest.mark.parametrize("case", ["mt5", "bart_uneven", "mbart", "marian", "pegasus", "m2m_100", "umt5"])
+@pytest.mark.parametrize("case", ["mt5", "bart_uneven", "mbart", "marian", "pegasus", "m2m_100", "umt5", "blenderbot"])
 def test_greedy_tokens_of_encoder_decoders(case, golden):
     backbone = load_backbone(REFERENCE / case)
     inputs, expected = golden(case)
@@ -131,6 +133,8 @@ def test_greedy_tokens_of_encoder_decoders(case, golden):
         "pegasus",
         "m2m_100",
         "m2m_100_unscaled",
+        "blenderbot",
+        "blenderbot_unscaled",
         *(case for case in LANGUAGE_MODELS if case not in ("llama", "llama_dynamic")),  # stored in half precision
     ],
 )

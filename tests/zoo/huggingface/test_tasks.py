@@ -85,6 +85,8 @@ TASKS = {
     "marian": Seq2SeqLM,
     "pegasus": Seq2SeqLM,
     "m2m_100": Seq2SeqLM,
+    "blenderbot": Seq2SeqLM,
+    "blenderbot_unscaled": Seq2SeqLM,
     "umt5": Seq2SeqLM,
     "umt5_tied": Seq2SeqLM,
     "m2m_100_unscaled": Seq2SeqLM,
