@@ -30,7 +30,8 @@ ODD = (
 )
 # families by tiny configurations of the tests
 FAMILIES = """
-    llama llama_biases granite olmo2 cohere gpt2 gemma phi_tied phi3 gpt_neox gpt_bigcode qwen2 qwen3 starcoder2 smollm3
+    llama llama_biases granite olmo2 cohere gpt2 gemma phi_tied phi3 gpt_neox gpt_bigcode stablelm glm glm4
+    exaone4_full qwen2 qwen3 starcoder2 smollm3
 """.split()
 
 

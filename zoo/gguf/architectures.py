@@ -205,6 +205,26 @@ def _phi2(fields: Fields) -> Keys:
     }
 
 
+def _stablelm(fields: Fields) -> Keys:
+    return {
+        "layer_norm_eps": fields.number("attention.layer_norm_epsilon", 1e-5),
+        "use_parallel_residual": not fields.has_tensor("blk.0.ffn_norm.weight"),
+        "use_qkv_bias": fields.has_tensor("blk.0.attn_q.bias"),
+        **_rotated_part(fields),
+    }
+
+
+def _glm(fields: Fields) -> Keys:
+    return _has_biases(fields) | _rotated_part(fields)
+
+
+def _exaone4(fields: Fields) -> Keys:
+    layers = fields.count("block_count")
+    if layers == 64:  # no key says which layers have a window: llama.cpp, too, knows this model by its number of layers
+        return {"sliding_window": fields.count("attention.sliding_window", 4096), "sliding_window_pattern": 4}
+    return {"sliding_window": None, "layer_types": ["full_attention"] * layers}
+
+
 def _phi3(fields: Fields) -> Keys:
     window = fields.number("attention.sliding_window", 0)
     keys: Keys = {
@@ -458,6 +478,7 @@ def _command_r(fields: Fields) -> Keys:
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": Architecture("bert", "BertModel", _bert, is_complete=True, task="TextEmbedder"),
     "bloom": Architecture("bloom", "BloomForCausalLM", _bloom, _OF_BLOOM, by_head=True, is_complete=True),
+    "chatglm": Architecture("glm", "GlmForCausalLM", _glm),
     "command-r": Architecture(
         "cohere",
         "CohereForCausalLM",
@@ -466,6 +487,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     "ernie4_5": Architecture("ernie4_5", "Ernie4_5ForCausalLM", lambda fields: {"use_bias": False}),
     "falcon": Architecture("falcon", "FalconForCausalLM", _falcon, _OF_FALCON, by_head=True, is_complete=True),
+    "exaone4": Architecture("exaone4", "Exaone4ForCausalLM", _exaone4, _WINDOW),
     "gemma": Architecture("gemma", "GemmaForCausalLM", _gemma, shifted_norms=True),
     "gemma2": Architecture("gemma2", "Gemma2ForCausalLM", _gemma2, _WINDOW | _CAPS, shifted_norms=True),
     "gemma3": Architecture(
@@ -475,6 +497,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         _WINDOW | _CAPS | {"rope_local_base_freq": "rope.freq_base_swa"},
         shifted_norms=True,
     ),
+    "glm4": Architecture("glm4", "Glm4ForCausalLM", _glm),
     "gpt2": Architecture("gpt2", "GPT2LMHeadModel", _gpt2, _OF_GPT2, transposed=True, is_complete=True),
     "gptneox": Architecture("gpt_neox", "GPTNeoXForCausalLM", _gpt_neox, _OF_GPT_NEOX, by_head=True, is_complete=True),
     "gpt-oss": Architecture("gpt_oss", "GptOssForCausalLM", _gpt_oss, merged=_EXPERTS_OF_GPT_OSS),
@@ -525,6 +548,12 @@ ARCHITECTURES: dict[str, Architecture] = {
         _USED_EXPERTS | {"num_experts": "expert_count", "moe_intermediate_size": "expert_feed_forward_length"},
     ),
     "smollm3": Architecture("smollm3", "SmolLM3ForCausalLM", _llama, permuted=True),
+    "stablelm": Architecture(
+        "stablelm",
+        "StableLmForCausalLM",
+        _stablelm,
+        {"layer_norm_eps": "attention.layer_norm_epsilon", "use_parallel_residual": "use_parallel_residual"},
+    ),
     "starcoder": Architecture("gpt_bigcode", "GPTBigCodeForCausalLM", _starcoder, _OF_GPT_BIGCODE, is_complete=True),
     "starcoder2": Architecture(
         "starcoder2", "Starcoder2ForCausalLM", _starcoder2, {"norm_epsilon": "attention.layer_norm_epsilon"}

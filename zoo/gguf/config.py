@@ -12,7 +12,7 @@ from zoo.gguf.header import GGUFHeader
 from zoo.storage import quote
 
 # architectures that rotate a part of a head
-_WITH_ROTATED_PARTS = ("nemotron", "phi2", "phi3", "gptneox")
+_WITH_ROTATED_PARTS = ("chatglm", "glm4", "gptneox", "nemotron", "phi2", "phi3", "stablelm")
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 

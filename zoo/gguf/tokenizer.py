@@ -17,12 +17,16 @@ _NORMAL, _UNKNOWN, _CONTROL, _USER = 1, 2, 3, 4
 _SPLITS = {
     "default": ("gpt2",),
     "gpt-2": ("gpt2",),
+    "exaone4": ("gpt2",),
     "phi-2": ("gpt2",),
     "smollm": ("digits", "gpt2"),
     "starcoder": ("digits", "gpt2"),
     "llama-bpe": ("llama3",),
     "smaug-bpe": ("llama3",),
+    "chatglm-bpe": ("llama3",),
+    "glm4": ("llama3",),
     "qwen2": ("qwen2",),
+    "stablelm2": ("qwen2",),
     "gpt-4o": ("gpt4o",),
 }
 # those that take a word whole where it is a token, whatever its merges

@@ -12,9 +12,11 @@ from zoo.huggingface import distilbert as _distilbert  # noqa: F401
 from zoo.huggingface import electra as _electra  # noqa: F401
 from zoo.huggingface import ernie as _ernie  # noqa: F401
 from zoo.huggingface import eurobert as _eurobert  # noqa: F401
+from zoo.huggingface import exaone as _exaone  # noqa: F401
 from zoo.huggingface import falcon as _falcon  # noqa: F401
 from zoo.huggingface import gemma as _gemma  # noqa: F401
 from zoo.huggingface import gemma3 as _gemma3  # noqa: F401
+from zoo.huggingface import glm as _glm  # noqa: F401
 from zoo.huggingface import gpt2 as _gpt2  # noqa: F401
 from zoo.huggingface import gpt_bigcode as _gpt_bigcode  # noqa: F401
 from zoo.huggingface import gpt_neo as _gpt_neo  # noqa: F401
@@ -38,6 +40,7 @@ from zoo.huggingface import phi as _phi  # noqa: F401
 from zoo.huggingface import qwen_moe as _qwen_moe  # noqa: F401
 from zoo.huggingface import reader as _reader  # noqa: F401  (registers itself)
 from zoo.huggingface import smollm3 as _smollm3  # noqa: F401
+from zoo.huggingface import stablelm as _stablelm  # noqa: F401
 from zoo.huggingface import starcoder as _starcoder  # noqa: F401
 from zoo.huggingface import t5 as _t5  # noqa: F401
 from zoo.huggingface.adapters import is_adapter

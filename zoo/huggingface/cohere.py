@@ -8,7 +8,7 @@ from zoo.config import NormConfig, TransformerConfig
 from zoo.config.checks import require
 from zoo.huggingface import llama
 from zoo.huggingface.config_reader import ConfigReader
-from zoo.huggingface.family import types_of_layers, window_of_layers
+from zoo.huggingface.family import sliding_but_every, types_of_layers, window_of_layers
 
 TABLE = {ours: theirs for ours, theirs in llama.TABLE.items() if ours != "decoder.{}.feed_forward_norm"}
 
@@ -67,9 +67,7 @@ def _read_cohere2(reader: ConfigReader) -> TransformerConfig:
         layers, size = reader.take("num_hidden_layers"), reader.take("sliding_window", 4096)
         require(size is not None, "sliding_window", size, "a number")
         full_every = reader.take("sliding_window_pattern", 4)
-        types = reader.take("layer_types", None) or [
-            "sliding_attention" if (index + 1) % full_every else "full_attention" for index in range(layers)
-        ]
+        types = reader.take("layer_types", None) or sliding_but_every(layers, full_every)
         return window_of_layers(types, layers, llama.sliding(size))
 
     # in published files, and never read

@@ -111,9 +111,14 @@ _GROUPS = {
     _INDEX: "type_vocab_size pad_token_id",
     _POSITIONS: """
         max_position_embeddings n_positions relative_attention_max_distance local_attention
-        global_attn_every_n_layers sliding_window_pattern no_rope_layer_interval
+        global_attn_every_n_layers no_rope_layer_interval
         decoder_sparse_step window_size seq_length max_seq_len
         """,
+    Key(
+        f"an integer from 0 to {MOST_POSITIONS} or a text",
+        lambda value, most: isinstance(value, str) or is_integer(value) and 0 <= value <= MOST_POSITIONS,
+        may_be_null=True,
+    ): "sliding_window_pattern",
     dataclasses.replace(_POSITIONS, may_be_null=True): "n_ctx original_max_position_embeddings",
     Key("an integer of at least 0", lambda value, most: is_integer(value) and value >= 0): (
         "max_window_layers first_k_dense_replace"
@@ -134,6 +139,7 @@ _GROUPS = {
         use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
         layer_norm_elementwise_affine _remove_final_layer_norm rope_interleave
         scale_attn_by_inverse_layer_idx alibi bias multi_query new_decoder_architecture parallel_attn qk_layernorm
+        use_qkv_bias
         """,
     dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """

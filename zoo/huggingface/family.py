@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from zoo.config import TransformerConfig
+from zoo.config.checks import require
+from zoo.huggingface.config_keys import is_integer
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.weights import Table
 from zoo.storage import quote
@@ -178,6 +180,26 @@ def window_of_layers(layer_types: list[str], layers: int, window: tuple[int | No
     if True not in pattern:
         return {}
     return {"window": window, "window_layers": None if pattern == (True,) else pattern}
+
+
+def sliding_but_every(layers: int, period: Any) -> list[str]:
+    """Returns "sliding_attention" for each layer, and "full_attention" for each whose number is a multiple of `period`.
+
+    Args:
+        layers: Number of layers.
+        period: What `sliding_window_pattern` says.
+
+    Raises:
+        ValueError: If it is no number.
+
+    Example:
+
+    >>> sliding_but_every(3, 2)
+    ['sliding_attention', 'full_attention', 'sliding_attention']
+    """
+    allowed = "an integer of at least 1 where there are no layer_types"
+    require(is_integer(period) and period >= 1, "sliding_window_pattern", period, allowed)
+    return ["sliding_attention" if (index + 1) % period else "full_attention" for index in range(layers)]
 
 
 def types_of_layers(config: TransformerConfig) -> list[str]:

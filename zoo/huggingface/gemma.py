@@ -16,7 +16,7 @@ from zoo.config.checks import require
 from zoo.huggingface import llama
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ACTIVATIONS, ConfigReader
 from zoo.huggingface.decoder_heads import decoder_heads, take_head_keys
-from zoo.huggingface.family import Family, register_family, types_of_layers, window_of_layers
+from zoo.huggingface.family import Family, register_family, sliding_but_every, types_of_layers, window_of_layers
 from zoo.huggingface.rotary import read_rotary, write_rotary
 
 TABLE = {
@@ -55,9 +55,7 @@ def read(
     take_head_keys(reader)
     size = reader.take("sliding_window", 4096)
     require(size is not None, "sliding_window", size, "a number")
-    types = reader.take("layer_types", None) or [
-        "sliding_attention" if (index + 1) % full_every else "full_attention" for index in range(layers)
-    ]
+    types = reader.take("layer_types", None) or sliding_but_every(layers, full_every)
     return TransformerConfig(
         "decoder",
         reader.take("vocab_size"),

@@ -43,12 +43,15 @@ DEFAULTS = {
 }
 
 
-def read(reader: ConfigReader, attention: Choices, **defaults: Any) -> TransformerConfig:
+def read(
+    reader: ConfigReader, attention: Choices, *, even_rotation: bool = False, **defaults: Any
+) -> TransformerConfig:
     """Returns the configuration of a model of this kind.
 
     Args:
         reader: The configuration.
         attention: Returns the arguments of `AttentionConfig` in which the families differ.
+        even_rotation: Whether the library turns even numbers of features of a head only.
         **defaults: What missing keys mean in this family, in place of `DEFAULTS`. None means as many key-value heads as
             heads, heads of the width `hidden_size / num_attention_heads`, no partial rotation.
     """
@@ -81,6 +84,7 @@ def read(reader: ConfigReader, attention: Choices, **defaults: Any) -> Transform
             base=defaults["rope_theta"],
             partial=defaults["partial_rotary_factor"],
             original=defaults["original_max_position_embeddings"],
+            even=even_rotation,
         ),
         norm=NormConfig("rms", "pre", epsilon=reader.take("rms_norm_eps", defaults["rms_norm_eps"])),
         feed_forward=FeedForwardConfig(

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from zoo.config import NormConfig, TransformerConfig
+from zoo.config.checks import require
 from zoo.huggingface import llama
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.decoder_heads import has_output_bias
@@ -54,9 +55,13 @@ def read(reader: ConfigReader) -> TransformerConfig:
     config = llama.read(
         reader,
         lambda reader: {"use_bias": True, "query_key_norm": norm},
+        even_rotation=True,
         hidden_act="gelu_new",
         partial_rotary_factor=0.5,
     )
+    usual = config.hidden_dim // config.attention.num_heads
+    allowed = f"hidden_size / num_attention_heads = {usual} with qk_layernorm"
+    require(norm is None or config.head_dim == usual, "head_dim", config.head_dim, allowed)
     return dataclasses.replace(
         config,
         norm=NormConfig("layer", "parallel", epsilon=reader.take("layer_norm_eps", 1e-5)),

@@ -37,6 +37,7 @@ def read_rotary(
     base: float = 10000.0,
     partial: float | None = None,
     original: int | None = None,
+    even: bool = False,
 ) -> PositionConfig:
     """Returns the rotary positions of a configuration.
 
@@ -48,6 +49,7 @@ def read_rotary(
         partial: What a missing `partial_rotary_factor` means; None for a family that turns whole heads only.
         original: What a missing `original_max_position_embeddings` outside of these dictionaries means; None for
             what stands in them.
+        even: Whether the family turns even numbers of features only.
 
     Raises:
         ValueError: If the kind of scaling or one of its keys is unknown.
@@ -66,7 +68,7 @@ def read_rotary(
     if original is not None and {parameters.get("rope_type"), parameters.get("type")} & WITH_LENGTH:
         # what stands outside goes first
         parameters[LENGTH], names[LENGTH] = original, LENGTH
-    return rotary_position(parameters, head_dim, max_length, names, where)
+    return rotary_position(parameters, head_dim, max_length, names, where, even)
 
 
 def merged(parts: Mapping[str, dict[str, Any] | None]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -95,6 +97,7 @@ def rotary_position(
     max_length: int,
     names: Mapping[str, str] | None = None,
     where: str = "rope_parameters",
+    even: bool = False,
 ) -> PositionConfig:
     """Returns the rotary positions that a dictionary of the Transformers library describes.
 
@@ -104,6 +107,7 @@ def rotary_position(
         max_length: Longest sequence of the model, which some types take for the length of the first training.
         names: How errors name the parameters, see `merged`.
         where: The key that those stand at which are not in `names`, for errors.
+        even: Whether the number of features that are turned must be even, whatever the type.
 
     Raises:
         ValueError: If the type or a number is unknown.
@@ -131,8 +135,9 @@ def rotary_position(
     require(rotary_dim >= 1, name("partial_rotary_factor"), partial, allowed)
     if partial != 1 and rotary_dim % 2:
         kinds = {parameters.get("rope_type", "default"), parameters.get("type", "default")}
-        allowed = f"a number that gives an even number of the {head_dim} entries of a head with {sorted(kinds)}"
-        require(kinds <= {"default", "linear"}, name("partial_rotary_factor"), partial, allowed)
+        allowed = f"a number that gives an even number of the {head_dim} entries of a head"
+        allowed += "" if even else f" with {sorted(kinds)}"
+        require(kinds <= {"default", "linear"} and not even, name("partial_rotary_factor"), partial, allowed)
         # the library turns one more, with the frequencies base ** (-2 i / rotary_dim) of the odd number
         base **= (rotary_dim + 1) / rotary_dim
         rotary_dim += 1

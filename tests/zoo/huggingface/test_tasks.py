@@ -45,6 +45,8 @@ TASKS = {
     "gpt_neo_token_classifier": TokenClassifier,
     "gpt_bigcode_classifier": TextClassifier,
     "gpt_bigcode_token_classifier": TokenClassifier,
+    "stablelm_classifier": TextClassifier,
+    "glm_token_classifier": TokenClassifier,
     "gpt_neox_token_classifier": TokenClassifier,
     "bloom_token_classifier": TokenClassifier,
     "gpt2": CausalLM,
