@@ -297,6 +297,22 @@ CASES = {
         },
         LONG,
     ),
+    "olmo3": (
+        "Olmo3ForCausalLM",
+        "Olmo3Config",
+        {
+            **DECODER,
+            "num_hidden_layers": 3,
+            "num_key_value_heads": 2,
+            "sliding_window": 4,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": YARN,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
+            },
+        },
+        LONG,
+    ),
     "olmoe": (
         "OlmoeForCausalLM",
         "OlmoeConfig",

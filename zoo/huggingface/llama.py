@@ -3,7 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from zoo.config import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig, TransformerConfig
+from zoo.config import (
+    AttentionConfig,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
 from zoo.config.checks import require
 from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
 from zoo.huggingface.decoder_heads import decoder_heads, take_head_keys
@@ -44,13 +51,19 @@ DEFAULTS = {
 
 
 def read(
-    reader: ConfigReader, attention: Choices, *, even_rotation: bool = False, **defaults: Any
+    reader: ConfigReader,
+    attention: Choices,
+    rotary: Callable[..., PositionConfig] = read_rotary,
+    *,
+    even_rotation: bool = False,
+    **defaults: Any,
 ) -> TransformerConfig:
     """Returns the configuration of a model of this kind.
 
     Args:
         reader: The configuration.
         attention: Returns the arguments of `AttentionConfig` in which the families differ.
+        rotary: Returns the positions, with the arguments of `read_rotary`.
         even_rotation: Whether the library turns even numbers of features of a head only.
         **defaults: What missing keys mean in this family, in place of `DEFAULTS`. None means as many key-value heads as
             heads, heads of the width `hidden_size / num_attention_heads`, no partial rotation.
@@ -77,7 +90,7 @@ def read(
             dropout=reader.take_number("attention_dropout", 0.0),
             **attention(reader),
         ),
-        position=read_rotary(
+        position=rotary(
             reader,
             head_dim,
             max_length,

@@ -71,6 +71,46 @@ def read_rotary(
     return rotary_position(parameters, head_dim, max_length, names, where, even)
 
 
+def read_rotary_by_layer(
+    reader: ConfigReader, head_dim: int, max_length: int, bases: Mapping[str, tuple[str, float]]
+) -> PositionConfig:
+    """Returns rotary positions of which layers that see all positions have a base and a scaling of their own.
+
+    Args:
+        reader: The configuration: `rope_parameters` with an object for each kind of layer, or older keys.
+        head_dim: Width of a head.
+        max_length: Its longest sequence.
+        bases: By "full_attention" and "sliding_attention", the key of the base in older files, and what a missing one
+            means.
+
+    Raises:
+        ValueError: If the kind of scaling or one of its keys is unknown, or layers with a window have another scaling.
+    """
+    given, scaling = reader.take("rope_parameters", None) or {}, reader.take("rope_scaling", None)
+    require_type(given, dict[str, dict[str, Any] | None], "rope_parameters")
+    require(set(given) <= set(bases), "rope_parameters", given, f"an object with the keys {sorted(bases)}")
+    positions = {}
+    for kind, (key, base) in bases.items():
+        places = {"": {key: reader.take(key, base)}, f"rope_parameters.{kind}": given.get(kind)}
+        if kind == "full_attention":
+            places["rope_scaling"] = scaling  # of older files
+        parameters, names = merged(places)
+        whole = {"rope_theta": parameters.pop(key), "partial_rotary_factor": 1.0}
+        names.setdefault("rope_theta", key)
+        turned = parameters.get("partial_rotary_factor", 1)
+        require(turned in (None, 1), f"rope_parameters.{kind}.partial_rotary_factor", turned, "1 in this family")
+        parameters = whole | {name: value for name, value in parameters.items() if value is not None}
+        positions[kind] = rotary_position(parameters, head_dim, max_length, names, f"rope_parameters.{kind}")
+    position, local = positions["full_attention"], positions["sliding_attention"]
+    require(
+        local.scaling in (None, position.scaling),
+        "rope_parameters.sliding_attention",
+        given.get("sliding_attention"),
+        "without scaling, or with that of full_attention",
+    )
+    return dataclasses.replace(position, local_base=local.base, local_scaling=local.scaling == position.scaling)
+
+
 def merged(parts: Mapping[str, dict[str, Any] | None]) -> tuple[dict[str, Any], dict[str, str]]:
     """Returns the parameters of rotary positions that stand in several places, and how errors name each.
 

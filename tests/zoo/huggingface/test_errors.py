@@ -164,6 +164,11 @@ def change_tensors(folder, change):
         ("helium", {"head_dim": 6}, "head_dim must be hidden_size / num_attention_heads=4, got 6"),
         ("granitemoe", {"mlp_bias": True}, "mlp_bias must be one of .False"),
         ("nemotron", {"norm_eps": 0}, "norm_eps must be a number above 0, got 0"),
+        (
+            "olmo3",
+            {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "factor": 2.0}}},
+            "rope_parameters.sliding_attention must be without scaling, or with that of full_attention, got",
+        ),
         ("mpt", {"no_bias": False}, "no_bias must be one of .True"),
         ("cohere2", {"use_parallel_block": False}, "use_parallel_block must be one of .True"),
         ("granite", {"residual_multiplier": 0}, "residual_multiplier must be a number above 0, got 0"),

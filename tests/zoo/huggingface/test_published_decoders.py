@@ -310,6 +310,28 @@ PUBLISHED = {
         },
         {"attention.projection_limit": 8.0, "norm.use_bias": False, "norm.options": {"scale": False}},
     ),
+    "olmo-3-7b": (
+        {
+            **sizes(100278, 4096, 11008, 32, 32, 32, 65536),
+            "model_type": "olmo3",
+            "attention_bias": False,
+            "hidden_act": "silu",
+            "layer_types": [*["sliding_attention"] * 3, "full_attention"] * 8,
+            "rms_norm_eps": 1e-6,
+            "rope_scaling": {
+                "attention_factor": 1.2079441541679836,
+                "beta_fast": 32.0,
+                "beta_slow": 1.0,
+                "factor": 8.0,
+                "original_max_position_embeddings": 8192,
+                "rope_type": "yarn",
+            },
+            "rope_theta": 500000,
+            "sliding_window": 4096,
+            "tie_word_embeddings": False,
+        },
+        {"norm.placement": "res_post", "attention.window": (4095, 0), "position.local_scaling": False},
+    ),
     "olmoe-1b-7b": (
         {
             **sizes(50304, 2048, 1024, 16, 16, 16, 4096),
