@@ -19,10 +19,16 @@ KINDS = {
         ("xlm-roberta", "camembert", "albert", "deberta-v2", "t5", "mt5", "umt5", "mbart", "pegasus"), UNIGRAM
     ),
     "marian": TWO_MODELS,
-    **dict.fromkeys(("mistral", "mixtral", "gemma", "gemma2", "gemma3_text", "phi3", "llama", "m2m_100"), BPE),
+    **dict.fromkeys(
+        ("mistral", "mixtral", "gemma", "gemma2", "gemma3_text", "phi3", "llama", "m2m_100", "ernie4_5"), BPE
+    ),
 }
 # kinds of tokenizers of published models that are not read
-UNREAD = {"m2m_100": "BPE of characters, without bytes; the model works on token level"}
+UNREAD = {
+    "m2m_100": "BPE of characters, without bytes; the model works on token level",
+    "falcon": "byte-level BPE that splits at punctuation first; the model works on token level",
+    "bloom": "byte-level BPE with a split of its own; the model works on token level",
+}
 TEXTS = ["a small dog runs", "two men play"]
 MESSAGES = [{"role": "system", "content": "two men"}, {"role": "user", "content": "a small dog runs"}]
 PROMPTS = [[5, 6, 7, 8], [9, 10]]
