@@ -10,9 +10,11 @@ from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, Head, register_family
 from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
 
-TABLE = {ours.replace("decoder.", "encoder."): theirs for ours, theirs in llama.TABLE.items()} | {
-    "output_bias": "lm_head"
-}
+TABLE = {
+    ours.replace("decoder.", "encoder."): theirs
+    for ours, theirs in llama.TABLE.items()
+    if not ours.endswith((".query_norm", ".key_norm"))
+} | {"output_bias": "lm_head"}
 # the values of `classifier_pooling`
 POOLINGS = {"bos": "first", "mean": "mean", "late": "late"}
 # what the published files say besides, for code of their own
