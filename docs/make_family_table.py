@@ -7,6 +7,7 @@ goes wrong ends this script. `tests/docs/test_families.py` compares the page wit
 """
 
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,8 +16,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import count_family_lines  # noqa: E402
 import family_trials as trials  # noqa: E402
+from count_family_lines import as_table  # noqa: E402
 
 PAGE = ROOT / "docs" / "families.md"
+KNOWN = ROOT / "docs" / "known_checkpoints.toml"
 COLUMNS: dict[str, Callable[[str], str]] = {
     "import": trials.imports,
     "heads": trials.heads,
@@ -42,8 +45,15 @@ def page(cells: dict[str, dict[str, str]]) -> str:
     """The text of the page."""
     rows = [[f"`{name}`", *found.values()] for name, found in cells.items()]
     tried = "\n".join(f"* **{name}**: {' '.join(column.__doc__.split())}" for name, column in COLUMNS.items())
-    table = count_family_lines.as_table(["`model_type`", *COLUMNS], rows)
-    return TEMPLATE.format(table=table, tried=tried, **count_family_lines.counted())
+    table = as_table(["`model_type`", *COLUMNS], rows)
+    known = as_table(["`model_type`", "models"], [[f"`{name}`", models_of(name)] for name in cells])
+    return TEMPLATE.format(table=table, tried=tried, known=known, **count_family_lines.counted())
+
+
+def models_of(name: str) -> str:
+    """Well-known models of a family, with the numbers of their weights."""
+    models = tomllib.loads(KNOWN.read_text(encoding="utf-8"))[name]
+    return ", ".join(f"`{model}` ({weights})" for model, weights in models.items())
 
 
 TEMPLATE = """# Families
@@ -57,6 +67,14 @@ it: it tries each cell on models of two to seven layers with random weights that
 The columns:
 
 {tried}
+
+## Well-known models
+
+Models of the Hugging Face Hub, with how many weights they have by their pages (`docs/known_checkpoints.toml`).
+`python docs/missing_families.py` lists the families of the Transformers library that are not read, the most downloaded
+first.
+
+{known}
 
 ## Lines of code per family
 

@@ -41,6 +41,21 @@ def test_page_has_all_families_and_heads(cells):
         assert found["heads"] == ", ".join(f"`{kind}`" for kind in get_family(name).heads), name
 
 
+def test_page_has_well_known_models():
+    page = (ROOT / "docs" / "families.md").read_text(encoding="utf-8")
+    for name in FAMILIES:
+        row = f"| `{name}` | {SCRIPT['models_of'](name)} |"
+        assert "/" in row and row in page, f"run docs/make_family_table.py: {row}"
+
+
+def test_families_of_transformers_that_are_missing(cells):
+    script = runpy.run_path(str(ROOT / "docs" / "missing_families.py"))
+    known = script["read_families"]((ROOT / "docs" / "families.md").read_text(encoding="utf-8"))
+    assert known == set(cells)
+    uses = {"much": 7, "little": 1, "none": 0}
+    assert script["missing"](known, [*uses, "bert"], uses.get) == [("much", 7), ("little", 1), ("none", 0)]
+
+
 @pytest.mark.parametrize(
     ("column", "name"),
     [

@@ -17,6 +17,8 @@ import socket
 import sys
 from pathlib import Path
 
+from one_stack import keep_one_stack
+
 ROOT = Path(__file__).parents[2]
 MOST_FILES = 250
 
@@ -64,6 +66,7 @@ def preload():
 
         assert context.context()._context_handle is None, "an import has started TensorFlow's threads"
     del sys.path[0]
+    keep_one_stack()
     gc.set_threshold(100_000, 20, 100)  # as tests have it
     gc.collect()
     gc.freeze()  # searches for rubbish would copy all pages
