@@ -3,7 +3,7 @@
 A page with a script `make_NAME_picture.py` of its own is left to that script.
 
 python docs/make_tutorial_pictures.py               # all pages
-python docs/make_tutorial_pictures.py classify search
+python docs/make_tutorial_pictures.py classify translate
 """
 
 import os
