@@ -27,7 +27,6 @@ KINDS = {
 UNREAD = {
     "m2m_100": "BPE of characters, without bytes; the model works on token level",
     "falcon": "byte-level BPE that splits at punctuation first; the model works on token level",
-    "bloom": "byte-level BPE with a split of its own; the model works on token level",
 }
 TEXTS = ["a small dog runs", "two men play"]
 MESSAGES = [{"role": "system", "content": "two men"}, {"role": "user", "content": "a small dog runs"}]

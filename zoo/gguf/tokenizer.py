@@ -28,6 +28,7 @@ _SPLITS = {
     "qwen2": ("qwen2",),
     "stablelm2": ("qwen2",),
     "gpt-4o": ("gpt4o",),
+    "bloom": ("bloom",),
 }
 # those that take a word whole where it is a token, whatever its merges
 _WHOLE_WORDS = ("llama-bpe", "smaug-bpe")

@@ -29,6 +29,8 @@ PATTERNS = {
         r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     ),
+    # a set within a set: no space, bracket, bar or mark of these
+    "bloom": r" ?[^(\s|[.,!?…。，、।۔،])]+",
     # each numeral by itself; put before another, as in ("digits", "gpt2")
     "digits": r"\p{N}",
 }
@@ -89,9 +91,9 @@ class WordSplitter:
 
 
 def _translate(pattern: str) -> _Step:
-    """Writes a pattern for RE2, whose `\\s` is ASCII only."""
+    """Writes a pattern for RE2, whose `\\s` is ASCII only, and which has no sets within sets."""
     if not pattern.endswith(_LOOK_AHEAD):
-        return _Step(pattern, None)
+        return _Step(pattern.replace("|[", "|").replace("])]", ")]").replace(r"\s", RE2_SPACE), None)
     body = pattern.removesuffix(_LOOK_AHEAD) + r"|[\s]+"
     breaks = r"\s*[\r\n]+" in pattern
     body = body.replace(r"\s*", r"[\s]*").replace(r"\s", RE2_SPACE)

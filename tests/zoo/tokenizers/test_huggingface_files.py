@@ -98,7 +98,7 @@ def test_wordpiece(wordpiece, odd_texts, tmp_path):
     assert [ours.pad_id, ours.unknown_id, ours.start_id, ours.end_id, ours.mask_id] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("name", [None, "roberta", "smollm", "llama3", "qwen2", "gpt4o"])
+@pytest.mark.parametrize("name", [None, "roberta", "smollm", "llama3", "qwen2", "gpt4o", "bloom"])
 def test_byte_level_bpe(byte_level, odd_texts, tmp_path, name):
     library = byte_level_library(byte_level, name)
     ours = load(library, tmp_path, {"eos_token": {"content": "<|im_end|>"}, "bos_token": "<|im_start|>"})
