@@ -80,14 +80,14 @@ first.
 
 | families | what they need that is not here |
 | --- | --- |
-| `lfm2`, `qwen3_next`, `mamba2`, `bamba`, `jamba` | layers that mix tokens otherwise than by attention, with caches of their own |
+| `lfm2`, `qwen3_next`, `mamba2`, `bamba`, `jamba` | other layers than attention that mix tokens, and their caches |
 | `longformer`, `led`, `big_bird` | windows with global tokens |
 | `xlnet` | two streams of attention |
 | `esm` | a scale by the share of masked tokens, and a head for contacts |
 | `rembert` | a head for hidden tokens of another width than its embedding |
 | `roformer` | files with the table of angles as a weight |
 | `blenderbot-small` | a decoder that normalises before it adds positions, beside an encoder that does after |
-| `mobilebert`, `squeezebert`, `convbert`, `fnet` | blocks with bottlenecks, grouped convolutions or Fourier transforms |
+| `mobilebert`, `squeezebert`, `convbert`, `fnet` | blocks with bottlenecks, grouped convolutions, Fourier transforms |
 | `gemma3n`, `t5gemma` | layers that take parts of other layers' results |
 
 ## Lines of code per family
