@@ -69,13 +69,15 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
     if config.position.kind == "learned":
         sizes[f"max_length={config.max_length}"] = config.max_length * config.embedding_dim
     position = config.position_in_attention
+    numbers = (layers, decoder_layers)
+    tables = 1 if position.is_shared() else sum(count_in_pattern(position.layers, number) for number in numbers)
     if position.kind == "relative_bias":
-        sizes[f"position.num_buckets={position.num_buckets}"] = position.num_buckets * heads
+        sizes[f"position.num_buckets={position.num_buckets}"] = tables * position.num_buckets * heads
     if position.kind == "disentangled":
         choice, buckets = f"position.num_buckets={position.num_buckets}", position.num_buckets
         if not (position.options or {}).get("buckets", True):
             choice, buckets = f"position.max_distance={position.max_distance}", position.max_distance
-        sizes[choice] = 2 * buckets * width
+        sizes[choice] = tables * 2 * buckets * width
     if position.kind == "shaw":
         sizes[f"position.max_distance={position.max_distance}"] = position.max_distance * config.head_dim
     if not embedding.tie_output and config.architecture != "encoder":

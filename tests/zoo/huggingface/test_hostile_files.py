@@ -213,6 +213,11 @@ def transformer(architecture="encoder", **options):
         (transformer(embedding=EmbeddingConfig(num_segments=10**9)), "embedding.num_segments=1000000000", 8 * 10**9),
         (transformer(max_length=10**9, position=PositionConfig("learned")), "max_length=1000000000", 8 * 10**9),
         (
+            transformer(num_layers=10, position=PositionConfig("relative_bias", shared=False, num_buckets=10**9)),
+            "position.num_buckets=1000000000",
+            10 * 8 * 10**9,  # heads of each layer
+        ),
+        (
             transformer("decoder", vocabulary_size=10**5, embedding=EmbeddingConfig(tie_output=False)),
             "embedding.tie_output=False with vocabulary_size=100000",
             800_000,
