@@ -47,6 +47,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
     slope is no power of two and beyond 256 tokens, and its "eager" attention adds it twice; here neither happens.
     """
     heads, width = reader.take("num_attention_heads"), reader.take("hidden_size")
+    require(width % heads == 0, "hidden_size", width, f"a multiple of num_attention_heads={heads}")
     max_length = reader.take("max_position_embeddings", 2048)
     is_new, is_parallel = reader.take("new_decoder_architecture", False), reader.take("parallel_attn", True)
     groups, is_single = reader.take_number("num_kv_heads", heads), reader.take("multi_query", True)

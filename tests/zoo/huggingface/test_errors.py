@@ -152,6 +152,7 @@ def change_tensors(folder, change):
             {"num_ln_in_parallel_attn": 2},
             "num_ln_in_parallel_attn must be 1 or null without new_decoder_architecture, got 2",
         ),
+        ("falcon_alibi", {"hidden_size": 3}, "hidden_size must be a multiple of num_attention_heads=4, got 3"),
         ("falcon", {"num_ln_in_parallel_attn": 3}, "num_ln_in_parallel_attn must be 1 or 2 or null, got 3"),
         ("bloom", {"n_embed": 12}, "hidden_size must be n_embed=12, which is the same, got 16"),
         (
