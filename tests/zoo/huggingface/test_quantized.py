@@ -217,3 +217,17 @@ def test_blocks_at_the_edge_and_one_scale():
     files = TensorFiles({name: tensor.shape for name, tensor in tensors.items()}, tensors.get, "a file")
     found, _ = dequantized(files, {"quantization_config": {"quant_method": "fp8"}})
     np.testing.assert_array_equal(found.get("a.weight"), 2 * np.arange(9).reshape(3, 3))
+
+
+def test_a_shape_that_the_bytes_do_not_fill():
+    """It is refused before anything of its size is made, and before weights are counted by it."""
+    state = {"quant_type": "nf4", "blocksize": 65536, "dtype": "float16", "shape": [65536, 1000]}
+    tensors = {
+        "up.weight": np.zeros((3, 1), "uint8"),
+        "up.weight.absmax": np.zeros(1000, "float32"),
+        "up.weight.quant_map": np.zeros(16, "float32"),
+        "up.weight.quant_state.bitsandbytes__nf4": np.frombuffer(json.dumps(state).encode(), "uint8"),
+    }
+    files = TensorFiles({name: tensor.shape for name, tensor in tensors.items()}, tensors.get, "a file")
+    with pytest.raises(ValueError, match=r"up.weight must have 32768000 bytes for shape \[65536, 1000\], got 3"):
+        dequantized(files, {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}})

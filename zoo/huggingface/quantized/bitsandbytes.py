@@ -25,6 +25,8 @@ _STATE = ".quant_state.bitsandbytes__"
 # the largest JSON text that says how a weight is stored
 _MOST_BYTES = 10_000
 _MOST_IN_A_BLOCK = 65_536
+# bytes of the numbers that codes may be stored as: uint8, float16, float32
+_BYTES_OF_STORAGE = (1, 2, 4)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +115,7 @@ def _of_4_bits(files: TensorFiles, name: str, state: _State) -> Packed:
         raise ValueError(f"{files.source} lacks {quote_key(name)}, whose {_STATE[1:]}{state.quant_type} is there.")
     count = math.prod(state.shape)
     blocks = -(-count // state.blocksize)
+    _require_bytes(name, state, math.prod(files.shapes[name]), _BYTES_OF_STORAGE)
     parts = {"codes": name, "scales": f"{name}.absmax", "table": f"{name}.quant_map"}
     require_shape(files, parts["scales"], (blocks,))
     require_shape(files, parts["table"], (16,))
@@ -122,6 +125,13 @@ def _of_4_bits(files: TensorFiles, name: str, state: _State) -> Packed:
         require_shape(files, parts["nested_table"], (256,))
     unpack = functools.partial(_unpack_4_bits, name=name, state=state)
     return Packed(tuple(state.shape), parts, unpack, (f"{name}{_STATE}{state.quant_type}",))
+
+
+def _require_bytes(name: str, state: _State, stored: int, sizes: tuple[int, ...]) -> None:
+    """Checks that so many stored numbers, of one of these sizes, are the bytes of a weight."""
+    needed = -(-math.prod(state.shape) // 2)
+    if needed not in [stored * size for size in sizes]:
+        raise ValueError(f"{name} must have {needed} bytes for shape {quote(state.shape)}, got {stored} numbers.")
 
 
 def _unpack_4_bits(
@@ -137,8 +147,7 @@ def _unpack_4_bits(
     count = math.prod(state.shape)
     # the bytes may be stored as other numbers, which some programs can send to other devices
     codes = np.ascontiguousarray(codes).reshape(-1).view("uint8")
-    if codes.size != -(-count // 2):
-        raise ValueError(f"{name} must have {-(-count // 2)} bytes for shape {state.shape}, got {codes.size}.")
+    _require_bytes(name, state, codes.size, (1,))
     if nested_table is not None and nested_scales is not None:
         require_dtypes(f"{name}.absmax", scales, ("uint8",))
         factors = np.repeat(numbers_of(f"{name}.nested_absmax", nested_scales), state.nested_blocksize or 1)
