@@ -167,6 +167,11 @@ def test_settings_that_are_refused(case, settings, said, tmp_path):
         ("float8", without("weight"), "up_proj.weight"),
         ("compressed_integers", without("weight_shape"), "lacks .*weight_shape"),
         ("compressed_integers", other("weight_shape", lambda shape: shape + 1), "must fit .*weight_shape"),
+        (
+            "compressed_integers",
+            other("weight_shape", lambda shape: shape * np.inf),
+            "weight_shape must hold int32 or int64",
+        ),
         ("compressed_floats", other("weight_scale", lambda scales: scales[:-1]), "weight_scale must have shape"),
     ],
 )
@@ -231,3 +236,19 @@ def test_a_shape_that_the_bytes_do_not_fill():
     files = TensorFiles({name: tensor.shape for name, tensor in tensors.items()}, tensors.get, "a file")
     with pytest.raises(ValueError, match=r"up.weight must have 32768000 bytes for shape \[65536, 1000\], got 3"):
         dequantized(files, {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}})
+
+
+def test_blocks_of_a_weight_with_few_outputs():
+    """One row of blocks of 4 inputs, the last of 2: not three groups of equal size."""
+    tensors = {
+        "up.weight": np.ones((2, 10), "float8_e4m3fn"),
+        "up.weight_scale": np.array([[1, 2, 3]], "float32"),
+        "down.weight": np.ones((2, 6), "float8_e4m3fn"),
+        "down.weight_scale": np.array([[1, 2]], "float32"),
+    }
+    files = TensorFiles({name: tensor.shape for name, tensor in tensors.items()}, tensors.get, "a file")
+    weights = {"num_bits": 8, "type": "float", "strategy": "block", "block_structure": [4, 4]}
+    settings = {"format": "float-quantized", "config_groups": {"group_0": {"weights": weights}}}
+    found, _ = dequantized(files, {"quantization_config": {"quant_method": "compressed-tensors", **settings}})
+    np.testing.assert_array_equal(found.get("up.weight"), [[1, 1, 1, 1, 2, 2, 2, 2, 3, 3]] * 2)
+    np.testing.assert_array_equal(found.get("down.weight"), [[1, 1, 1, 1, 2, 2]] * 2)

@@ -92,7 +92,9 @@ def _packed_integers(files: TensorFiles, name: str, widths: set[int]) -> Packed:
     parts = {"integers": f"{name}.weight_packed", "scales": f"{name}.weight_scale"}
     rows, words = require_axes(files, parts["integers"], 2)
     require_shape(files, f"{name}.weight_shape", (2,))
-    outputs, inputs = map(int, files.get(f"{name}.weight_shape"))
+    sizes = np.asarray(files.get(f"{name}.weight_shape"))
+    require_dtypes(f"{name}.weight_shape", sizes, ("int32", "int64"))
+    outputs, inputs = map(int, sizes)
     found = [bits for bits in sorted(widths) if 1 <= bits <= 8 and -(-inputs * bits // 32) == words]
     if outputs != rows or inputs < 1 or len(found) != 1:
         raise ValueError(
@@ -118,17 +120,16 @@ def _numbers_of_8_bits(files: TensorFiles, name: str, blocks: set[tuple[int, int
         raise ValueError(f"{files.source} lacks {quote_key(parts['numbers'])}, whose scale is there.")
     outputs, inputs = require_axes(files, parts["numbers"], 2)
     shape = tuple(files.shapes[parts["scales"]])
-    block = None
-    if len(shape) == 2 and shape[0] not in (1, outputs):
-        sizes = [size for size in blocks if size is not None and min(size) > 0]
-        fitting = [size for size in sizes if shape == (-(-outputs // size[0]), -(-inputs // size[1]))]
+    sizes = [size for size in blocks if size is not None and min(size) > 0]
+    # a weight of few outputs has one row of blocks, of which the last may be smaller: no equal groups
+    fitting = [size for size in sizes if shape == (-(-outputs // size[0]), -(-inputs // size[1]))]
+    block = fitting[0] if len(fitting) == 1 else None
+    if len(shape) == 2 and block is None and shape[0] not in (1, outputs):
         allowed = f"(1,), (1, 1), ({outputs}, 1), ({outputs}, groups) or that of blocks of {sizes}"
-        if len(fitting) != 1:
-            raise ValueError(f"{name}.weight_scale must have shape {allowed}, got {shape}.")
-        block = fitting[0]
-    elif len(shape) == 2:
+        raise ValueError(f"{name}.weight_scale must have shape {allowed}, got {shape}.")
+    if len(shape) == 2 and block is None:
         _require_groups(name, inputs, shape[1])
-    else:
+    elif len(shape) != 2:
         require_shape(files, parts["scales"], (), (1,), (outputs,))
     if f"{name}.weight_zero_point" in files.shapes:
         parts["zeros"] = f"{name}.weight_zero_point"
