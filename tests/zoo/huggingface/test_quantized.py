@@ -153,6 +153,11 @@ def test_settings_that_are_refused(case, settings, said, tmp_path):
         ("awq", other("qweight", lambda words: words.astype("int64")), "packed integers must hold int32"),
         ("gptq_4_bits", other("g_idx", lambda groups: groups + 1), "g_idx must name groups from 0 to 1, got 1 to 2"),
         ("gptq_4_bits", other("g_idx", lambda groups: groups.astype("float32")), "g_idx must hold int32"),
+        (
+            "gptq_4_bits",
+            other("qweight", lambda words: words[:, :-1]),
+            "outputs that fill words of 32 bits, got 95 of 4",
+        ),
         ("nf4", other("weight", lambda codes: codes[:-1]), "up_proj.weight must have 3072 bytes"),
         ("nf4", without("weight.absmax"), "lacks .*absmax"),
         ("nf4", without("weight.quant_state.bitsandbytes__nf4"), "up_proj.weight"),

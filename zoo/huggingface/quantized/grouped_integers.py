@@ -128,6 +128,10 @@ def _find(files: TensorFiles, bits: int, words_along_inputs: bool, unpack: Calla
     for name in names_ending(files, ".qweight"):
         rows, columns = require_axes(files, f"{name}.qweight", 2)
         inputs, outputs = (rows * 32 // bits, columns) if words_along_inputs else (rows, columns * 32 // bits)
+        if outputs * bits % 32:
+            raise ValueError(
+                f"{name}.qweight must have outputs that fill words of 32 bits, got {outputs} of {bits} bits."
+            )
         parts = {role: f"{name}.{tensor}" for role, tensor in (("integers", "qweight"), ("scales", "scales"))}
         groups = require_axes(files, parts["scales"], 2)[0] if parts["scales"] in files.shapes else 1
         require_shape(files, parts["scales"], (groups, outputs))
