@@ -380,7 +380,13 @@ def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set
                     f"{name} in {tensors.file_of(name)} must be the same as {original}, because the configuration says "
                     "that they are tied."
                 )
-        elif not family.is_ignored(name) and not name.startswith(of_heads):
+        elif not family.is_ignored(name) and not name.startswith(of_heads) and not _adds_nothing(name, tensors, needed):
             continue
         others.add(name)
     return others
+
+
+def _adds_nothing(name: str, tensors: TensorFiles, needed: set[str]) -> bool:
+    """Whether a tensor is a bias of zeros: packages for GPTQ write one for each layer that has none."""
+    weight = f"{name.removesuffix('.bias')}.weight"
+    return name.endswith(".bias") and weight in needed and not np.any(tensors.get(name))

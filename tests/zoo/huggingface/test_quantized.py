@@ -257,3 +257,18 @@ def test_blocks_of_a_weight_with_few_outputs():
     found, _ = dequantized(files, {"quantization_config": {"quant_method": "compressed-tensors", **settings}})
     np.testing.assert_array_equal(found.get("up.weight"), [[1, 1, 1, 1, 2, 2, 2, 2, 3, 3]] * 2)
     np.testing.assert_array_equal(found.get("down.weight"), [[1, 1, 1, 1, 2, 2]] * 2)
+
+
+def test_biases_of_zeros_beside_packed_weights(tmp_path):
+    """As older packages write them; others are an error."""
+
+    def change(tensors, value):
+        names = [name.removesuffix("qweight") for name in tensors if name.endswith(".qweight")]
+        tensors |= {f"{name}bias": np.full(tensors[f"{name}scales"].shape[1], value, "float16") for name in names}
+
+    expected = load_backbone(QUANTIZED / "gptq_4_bits")
+    found = load_backbone(copied("gptq_4_bits", tmp_path / "zeros", lambda tensors: change(tensors, 0)))
+    for one, other in zip(expected.weights, found.weights, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(one), keras.ops.convert_to_numpy(other))
+    with pytest.raises(ValueError, match="mlp.up_proj.bias .* the model has no place for it"):
+        load_backbone(copied("gptq_4_bits", tmp_path / "ones", lambda tensors: change(tensors, 1)))
