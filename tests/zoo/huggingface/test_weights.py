@@ -112,7 +112,8 @@ def test_interleaved_pairs_are_written_as_half_split_ones(tmp_path, rotary_dim, 
         embedding=EmbeddingConfig(),
         dropout=0.0,
     )
-    assert write_backbone(backbone, tmp_path / "written") == family
+    # unless asked for one, it is written as a family that has such pairs, if there is one
+    write_backbone(backbone, tmp_path / "written", model_type=family)
     again = load_backbone(tmp_path / "written")
     assert again.config.position.layout is None and again.config.position.rotary_dim == rotary_dim
     inputs = {"token_ids": token_ids(2, 7), "padding_mask": np.ones((2, 7), "bool")}
