@@ -293,7 +293,8 @@ def differences(read: TransformerConfig, config: TransformerConfig) -> str:
         config: What it should say, whose values are named; the result is empty if they agree.
     """
     ours, theirs = effective(config), effective(read)
-    return ", ".join(f"{key}={ours[key]!r}" for key in ours if ours[key] != theirs[key])
+    # one kind of positions has no longest text
+    return ", ".join(f"{key}={ours[key]!r}" for key in ours if ours[key] != theirs.get(key, ours[key]))
 
 
 def effective(config: TransformerConfig) -> dict[str, Any]:

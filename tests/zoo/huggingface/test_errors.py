@@ -345,6 +345,9 @@ def test_models_that_the_library_cannot_express(tmp_path):
     assert write_backbone(model(dropout=0.1), tmp_path / "model") == "llama"  # what changes training only is left out
     with pytest.raises(ValueError, match=r"llama: it cannot express position.kind='alibi'"):
         write_backbone(model(position=PositionConfig("alibi")), tmp_path / "other")
+    pair = model(architecture="encoder_decoder", num_decoder_layers=1, position=PositionConfig("sinusoidal"))
+    with pytest.raises(ValueError, match="t5: it cannot express .*position.kind='sinusoidal'"):
+        write_backbone(pair, tmp_path / "other", model_type="t5")
     with pytest.raises(ValueError, match="llama: .*no place for the weights of decoder.0.attention.sinks"):
         write_backbone(model(attention=AttentionConfig(2, use_bias=False, sinks=True)), tmp_path / "other")
     with pytest.raises(ValueError, match="task of a 'bert' model must be one of .*, got 'CausalLM'"):
