@@ -70,7 +70,7 @@ The columns:
 
 ## Well-known models
 
-Models of the Hugging Face Hub, with how many weights they have by their pages (`docs/known_checkpoints.toml`).
+Models of the Hugging Face Hub, with the numbers of weights that their pages state (`docs/known_checkpoints.toml`).
 `python docs/missing_families.py` lists the families of the Transformers library that are not read, the most downloaded
 first.
 

@@ -105,6 +105,16 @@ def copied(case, folder, change=None, **settings):
 PLACE = "model.layers.0.mlp.up_proj"
 
 
+def test_settings_must_be_there(tmp_path):
+    for case in ("awq", "nf4", "int8", "float8", "compressed_integers"):
+        folder = copied(case, tmp_path / case)
+        values = json.loads((folder / "config.json").read_text())
+        del values["quantization_config"]
+        (folder / "config.json").write_text(json.dumps(values))
+        with pytest.raises(ValueError, match="quantization_config is missing, and .*layers.0.* is a part"):
+            load_backbone(folder)
+
+
 def other(name, make):
     """A change of one tensor."""
 
@@ -122,16 +132,16 @@ def without(name):
     ("case", "settings", "said"),
     [
         ("awq", {"quant_method": "aqlm"}, r"quant_method must be one of \['awq', .*'mxfp4'\], got 'aqlm'"),
-        ("awq", {"version": "gemv"}, "quantization_config: version.*gemm.*gemv"),
-        ("awq", {"bits": 8}, "quantization_config: bits.*4.*8"),
-        ("awq", {"of_mine": 1}, "quantization_config: of_mine is not known"),
-        ("gptq_4_bits", {"bits": 5}, "quantization_config: bits.*5"),
+        ("awq", {"version": "gemv"}, r"quantization_config of \w+: version.*gemm.*gemv"),
+        ("awq", {"bits": 8}, r"quantization_config of \w+: bits.*4.*8"),
+        ("awq", {"of_mine": 1}, r"quantization_config of \w+: of_mine is not known"),
+        ("gptq_4_bits", {"bits": 5}, r"quantization_config of \w+: bits.*5"),
         ("gptq_4_bits", {"bits": 8}, "_proj.qzeros must have shape"),
-        ("gptq_4_bits", {"checkpoint_format": "marlin"}, "quantization_config: checkpoint_format.*marlin"),
+        ("gptq_4_bits", {"checkpoint_format": "marlin"}, r"quantization_config of \w+: checkpoint_format.*marlin"),
         ("gptq_4_bits", {"dynamic": {"+:.*": {"bits": 8}}}, "quantization_config.dynamic must be null or empty"),
         ("float8", {"weight_block_size": [64, 32]}, r"weight_scale_inv must have shape"),
         ("float8", {"weight_block_size": [0, 32]}, "weight_block_size must be at least 1"),
-        ("compressed_bytes", {"format": "marlin-24"}, "quantization_config: format.*marlin-24"),
+        ("compressed_bytes", {"format": "marlin-24"}, r"quantization_config of \S+: format.*marlin-24"),
         ("compressed_bytes", {"sparsity_config": {"format": "sparse-24-bitmask"}}, "sparsity_config.format"),
         ("compressed_bytes", {"transform_config": {"config_groups": {"u": {}}}}, "transform_config"),
         ("compressed_integers", {"config_groups": {"group_0": {"weights": {"num_bits": 3}}}}, r"num_bits \[3\]"),
