@@ -118,7 +118,9 @@ class TransformerStack(keras.layers.Layer):
         return make_norm(kind, norm.epsilon, **options, name=name, dtype=self.dtype_policy)
 
     def _shared_position(self, position: PositionConfig | None) -> PositionEncoding | None:
-        return self._make_position(position) if position is not None and position.is_shared() else None
+        if position is None or not (position.is_shared() or position.acts_on_embeddings()):
+            return None
+        return self._make_position(position)
 
     def _make_position(self, position: PositionConfig, has_window: bool = False) -> PositionEncoding:
         config = self.config

@@ -128,9 +128,8 @@ class PositionConfig:
         return chosen | (self.options or {})
 
     def is_shared(self) -> bool:
-        """Returns whether all layers of a stack have one encoding."""
-        is_shareable = self.kind != "none" and position_class(self.kind).shared_by_blocks
-        return is_shareable and self.shared or self.acts_on_embeddings()
+        """Returns whether the attention of all layers of a stack has one encoding."""
+        return self.kind != "none" and position_class(self.kind).shared_by_blocks and self.shared
 
     def acts_on_embeddings(self) -> bool:
         """Returns whether the encoding acts on the embedded tokens."""

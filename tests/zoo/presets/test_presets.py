@@ -186,7 +186,7 @@ def test_another_norm_has_no_choice_of_the_first_one():
     assert preset_config("modern_encoder_tiny", norm={"kind": "layer"}).norm == original
     norm = preset_config("modern_encoder_tiny", norm={"kind": "rms"}).norm
     assert norm == dataclasses.replace(original, kind="rms", use_bias=True)
-    gemma = preset_config("gemma_2_2b", norm={"kind": "layer"}).norm
+    gemma = preset_config("gemma_2_2b", norm={"kind": "dynamic_tanh"}).norm
     assert get_preset("gemma_2_2b").config.norm.unit_offset and not gemma.unit_offset
     config = dataclasses.replace(original, kind="dynamic_tanh", use_bias=True, options={"alpha": 0.8})
     assert config.of_kind("rms").options is None and config.of_kind("dynamic_tanh").options == {"alpha": 0.8}
