@@ -16,7 +16,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import count_family_lines  # noqa: E402
 import family_trials as trials  # noqa: E402
-from count_family_lines import as_table  # noqa: E402
 
 PAGE = ROOT / "docs" / "families.md"
 KNOWN = ROOT / "docs" / "known_checkpoints.toml"
@@ -45,6 +44,7 @@ def page(cells: dict[str, dict[str, str]]) -> str:
     """The text of the page."""
     rows = [[f"`{name}`", *found.values()] for name, found in cells.items()]
     tried = "\n".join(f"* **{name}**: {' '.join(column.__doc__.split())}" for name, column in COLUMNS.items())
+    as_table = count_family_lines.as_table
     table = as_table(["`model_type`", *COLUMNS], rows)
     known = as_table(["`model_type`", "models"], [[f"`{name}`", models_of(name)] for name in cells])
     return TEMPLATE.format(table=table, tried=tried, known=known, **count_family_lines.counted())

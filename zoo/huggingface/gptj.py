@@ -11,7 +11,8 @@ from zoo.config import (
     TransformerConfig,
 )
 from zoo.config.checks import require
-from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
+from zoo.huggingface import gpt2
+from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.decoder_heads import decoder_heads, has_output_bias
 from zoo.huggingface.family import Family, register_family
 from zoo.huggingface.weights import Stored, Table
@@ -81,24 +82,10 @@ def read(reader: ConfigReader, language_model: str) -> TransformerConfig:
 
 def write(config: TransformerConfig) -> dict[str, Any]:
     """Returns the configuration of the Transformers library."""
-    embedding = config.embedding
-    activation = config.feed_forward.activation
-    return {
-        "vocab_size": config.vocabulary_size,
-        "n_positions": config.max_length,
-        "n_embd": config.hidden_dim,
-        "n_layer": config.num_layers,
-        "n_head": config.attention.num_heads,
-        "n_inner": config.feed_forward.intermediate_dim,
-        "rotary_dim": config.position.rotary_dim or config.head_dim,
-        "activation_function": "gelu_new" if activation == "gelu_tanh" else ACTIVATION_NAMES[activation],
-        "resid_pdrop": config.dropout,
-        "embd_pdrop": config.dropout if embedding.dropout is None else embedding.dropout,
-        "attn_pdrop": config.attention.dropout,
-        "layer_norm_epsilon": config.norm.epsilon,
-        "tie_word_embeddings": embedding.tie_output,
-        "initializer_range": config.initializer_range or 0.02,
-    }
+    values = {**gpt2.write(config), "rotary_dim": config.position.rotary_dim or config.head_dim}
+    for key in ("scale_attn_weights", "scale_attn_by_inverse_layer_idx"):
+        del values[key]
+    return values
 
 
 def _register(model_type: str, name: str, table: Table, **heads: str) -> None:
