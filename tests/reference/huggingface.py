@@ -179,6 +179,9 @@ LLAMA3_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+REMBERT = {**BERT, "input_embedding_size": 10, "output_embedding_size": 20, "bos_token_id": 1, "eos_token_id": 2}
+# parameters that are never trained
+CONSTANTS = {"roformer.encoder.embed_positions.weight"}
 # case: (class of the model, class of its configuration, choices, options of saving)
 CASES = {
     "bert_masked_lm": ("BertForMaskedLM", "BertConfig", {**BERT, "hidden_act": "gelu_new"}, {}),
@@ -862,6 +865,32 @@ CASES = {
         {},
     ),
     "electra_token_classifier": ("ElectraForTokenClassification", "ElectraConfig", {**BERT, "embedding_size": 20}, {}),
+    # with the table of its angles
+    "roformer_masked_lm": (
+        "RoFormerForMaskedLM",
+        "RoFormerConfig",
+        {**BERT, "embedding_size": 10, "hidden_act": "relu"},
+        {"rows": "both"},
+    ),
+    "roformer_classifier": (
+        "RoFormerForSequenceClassification",
+        "RoFormerConfig",
+        {**BERT, "hidden_act": "silu", "num_labels": 3},
+        {},
+    ),
+    # tables of other widths for inputs and outputs
+    "rembert_masked_lm": (
+        "RemBertForMaskedLM",
+        "RemBertConfig",
+        {**REMBERT, "hidden_act": "relu"},
+        {"rows": "both"},
+    ),
+    "rembert_classifier": (
+        "RemBertForSequenceClassification",
+        "RemBertConfig",
+        {**REMBERT, "num_labels": 3},
+        {},
+    ),
     "albert_masked_lm": ("AlbertForMaskedLM", "AlbertConfig", {**ALBERT, "num_hidden_groups": 2}, {"rows": "both"}),
     "albert_classifier": ("AlbertForSequenceClassification", "AlbertConfig", {**ALBERT, "num_labels": 3}, {}),
     "albert_token_classifier": (
@@ -1069,9 +1098,10 @@ def main() -> None:
         model = getattr(transformers, model_class)(config).eval()
         generator = torch.Generator().manual_seed(0)
         with torch.no_grad():
-            for parameter in model.parameters():
+            for name, parameter in model.named_parameters():
                 # all differ from what they start with, norms and biases too
-                parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
+                if name not in CONSTANTS:
+                    parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.2)
             for name, buffer in model.named_buffers():
                 if name == "final_logits_bias" or name.endswith("e_score_correction_bias"):
                     buffer.add_(torch.randn(buffer.shape, generator=generator))

@@ -344,6 +344,8 @@ class EmbeddingConfig:
             the transposed map.
         num_segments: Number of segment ids; 0 for no segment embedding.
         tie_output: Whether the output projection is the transposed embedding.
+        output_dim: Width of the vectors that an untied output projection takes; None for `hidden_dim`. The head of a
+            masked language model leads from hidden states to this width (RemBERT).
         output_bias: Whether the output projection has a bias.
         output_scale: Factor on the last hidden state before the output projection; None for none.
         logit_soft_cap: Soft cap on the logits; None for none.
@@ -357,17 +359,20 @@ class EmbeddingConfig:
     factor_output: bool = False
     num_segments: int = 0
     tie_output: bool = True
+    output_dim: int | None = None
     output_bias: bool = False
     output_scale: float | None = None
     logit_soft_cap: float | None = None
 
     def __post_init__(self) -> None:
         require_types(self, "embedding.")
-        require_positive(self, "embedding.", "factor_dim", "output_scale", "logit_soft_cap")
+        require_positive(self, "embedding.", "factor_dim", "output_dim", "output_scale", "logit_soft_cap")
         where, has_factors = "without embedding.factor_dim", self.factor_dim is not None
         rules = [(name, has_factors, where) for name in ("factor_bias", "factor_after_norm", "factor_output")]
-        where = "with embedding.factor_after_norm"
-        require_in_use(self, "embedding.", *rules, ("scale", not self.factor_after_norm, where))
+        rules.append(("scale", not self.factor_after_norm, "with embedding.factor_after_norm"))
+        is_own = not self.tie_output and not self.factor_output
+        rules.append(("output_dim", is_own, "with embedding.tie_output or embedding.factor_output"))
+        require_in_use(self, "embedding.", *rules)
         is_positive = isinstance(self.scale, bool) or self.scale > 0
         require(is_positive, "embedding.scale", self.scale, "True, False or a number above 0")
         require(self.num_segments >= 0, "embedding.num_segments", self.num_segments, "at least 0")

@@ -149,7 +149,9 @@ class TransformerConfig(ModelConfig):
         has_decoder, where = self.architecture == "encoder_decoder", f"with architecture={self.architecture!r}"
         of_decoder = ("num_decoder_layers", "decoder_num_heads", "decoder_intermediate_dim")
         rules = [(name, has_decoder, where) for name in of_decoder]
-        require_in_use(self, "", *rules, ("pooler", self.architecture == "encoder", where))
+        is_encoder = self.architecture == "encoder"
+        require_in_use(self, "", *rules, ("pooler", is_encoder, where))
+        require_in_use(self.embedding, "embedding.", ("output_dim", is_encoder, where))
         self._require_decoder_heads()
         require(
             self.attention.head_dim is not None or self.hidden_dim % self.attention.num_heads == 0,
@@ -254,7 +256,7 @@ class TransformerConfig(ModelConfig):
         """Width of the vectors that the output projection, or the embedding in its place, takes."""
         embedding = self.embedding
         is_narrow = embedding.factor_dim is not None and (embedding.tie_output or embedding.factor_output)
-        return embedding.factor_dim if is_narrow else self.hidden_dim
+        return embedding.factor_dim if is_narrow else embedding.output_dim or self.hidden_dim
 
     @property
     def embedding_factor(self) -> float:

@@ -40,6 +40,8 @@ from zoo.huggingface import (  # noqa: F401
     phi,
     qwen_moe,
     reader,
+    rembert,
+    roformer,
     smollm3,
     stablelm,
     starcoder,

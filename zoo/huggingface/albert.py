@@ -71,7 +71,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
         ),
         dropout=reader.take("hidden_dropout_prob", 0.0),
         # only classes that need it have one
-        pooler=reader.has_pooler("pooler.weight", "AlbertModel", "AlbertForSequenceClassification"),
+        pooler=reader.has_layer("pooler.weight", "AlbertModel", "AlbertForSequenceClassification"),
         initializer_range=reader.take("initializer_range", 0.02),
     )
 

@@ -53,7 +53,8 @@ def read(
     reader.take_only("is_decoder", False)
     reader.take_only("add_cross_attention", False)
     reader.take_only("position_embedding_type", "absolute")
-    reader.take_tied()
+    if (embedding or {}).get("tie_output", True):
+        reader.take_tied()
     reader.skip("classifier_dropout")  # of heads
     positions = reader.take("max_position_embeddings", 512)
     require(
@@ -77,7 +78,7 @@ def read(
         embedding=EmbeddingConfig(num_segments=reader.take("type_vocab_size", 2), **(embedding or {})),
         dropout=reader.take("hidden_dropout_prob", 0.1),
         # only classes that need it have one
-        pooler=reader.has_pooler("pooler.dense.weight", *_WITH_POOLER),
+        pooler=reader.has_layer("pooler.dense.weight", *_WITH_POOLER),
         initializer_range=reader.take("initializer_range", 0.02),
     )
 
@@ -124,6 +125,26 @@ def token_classifier(architecture: str) -> Head:
     )
 
 
+MASKED_LM = Head(
+    "BertForMaskedLM",
+    {
+        "dense": "cls.predictions.transform.dense",
+        "norm": "cls.predictions.transform.LayerNorm",
+        "output_bias": "cls.predictions",
+    },
+    lambda reader: {
+        "head": "transform",
+        "head_activation": reader.take_activation("hidden_act", "gelu"),
+        "head_bias": True,
+    },
+    others=("BertForPreTraining",),
+)
+COPIES = {
+    "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+
+
 register_family(
     Family(
         "bert",
@@ -133,20 +154,7 @@ register_family(
         architecture="BertModel",
         prefix="bert.",
         heads={
-            "MaskedLM": Head(
-                "BertForMaskedLM",
-                {
-                    "dense": "cls.predictions.transform.dense",
-                    "norm": "cls.predictions.transform.LayerNorm",
-                    "output_bias": "cls.predictions",
-                },
-                lambda reader: {
-                    "head": "transform",
-                    "head_activation": reader.take_activation("hidden_act", "gelu"),
-                    "head_bias": True,
-                },
-                others=("BertForPreTraining",),
-            ),
+            "MaskedLM": MASKED_LM,
             "TextClassifier": Head(
                 "BertForSequenceClassification",
                 {"projection": "classifier"},
@@ -163,10 +171,7 @@ register_family(
         },
         needs_segments=True,
         ignored=(r"embeddings\.position_ids",),
-        copies={
-            "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
-        },
+        copies=COPIES,
     )
 )
 

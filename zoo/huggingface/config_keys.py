@@ -102,7 +102,7 @@ _GROUPS = {
         n_heads hidden_dim n_embd n_layer n_head num_layers num_heads d_kv d_ff relative_attention_num_buckets
         num_local_experts num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size ffn_dim
         embedding_size num_hidden_groups pooler_hidden_size kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim
-        n_routed_experts n_shared_experts rotary_dim n_embed
+        n_routed_experts n_shared_experts rotary_dim n_embed input_embedding_size output_embedding_size
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
         num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels q_lora_rank n_group
@@ -139,7 +139,7 @@ _GROUPS = {
         use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
         layer_norm_elementwise_affine _remove_final_layer_norm rope_interleave
         scale_attn_by_inverse_layer_idx alibi bias multi_query new_decoder_architecture parallel_attn qk_layernorm
-        use_qkv_bias
+        use_qkv_bias rotary_value
         """,
     dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """
@@ -215,7 +215,8 @@ _CHOICES = {
     "branch_scale": "residual_multiplier",
     "embedding.scale": "embedding_multiplier",
     "embedding.output_scale": "logit_scale logits_scaling",
-    "embedding.factor_dim": "word_embed_proj_dim embedding_size",
+    "embedding.factor_dim": "word_embed_proj_dim embedding_size input_embedding_size",
+    "embedding.output_dim": "output_embedding_size",
     "embedding.num_segments": "type_vocab_size",
     "embedding.dropout": "embd_pdrop embedding_dropout embed_dropout emb_pdrop",
     "embedding.tie_output": "tie_word_embeddings",
@@ -229,7 +230,8 @@ KEYS = {name: key for key, names in _GROUPS.items() for name in names.split()}
 WIDTHS = frozenset(
     """
     vocab_size hidden_size intermediate_size d_model encoder_ffn_dim decoder_ffn_dim dim hidden_dim n_embd d_kv d_ff
-    n_inner head_dim ffn_dim embedding_size type_vocab_size ffn_hidden_size n_embed
+    n_inner head_dim ffn_dim embedding_size type_vocab_size ffn_hidden_size n_embed input_embedding_size
+    output_embedding_size
     """.split()
 )
 # each has tensors of its own

@@ -170,8 +170,8 @@ class ConfigReader:
         allowed = f"true with {', '.join(own)} in {self.source}: nothing else is supported"
         require(tied or not own, "tie_word_embeddings", tied, allowed)
 
-    def has_pooler(self, tensor: str, *classes: str) -> bool:
-        """Returns whether the model has a pooler: the file has its tensor or, without a file, the class has one.
+    def has_layer(self, tensor: str, *classes: str) -> bool:
+        """Returns whether the model has a layer: the file has its tensor or, without a file, the class has one.
 
         Args:
             tensor: Name of its tensor.

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from zoo.backbones.backbone import Backbone
@@ -17,7 +18,7 @@ from zoo.config.checks import ChoiceError
 from zoo.huggingface.config_keys import is_integer
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.cross_encoder import read_pair_activation
-from zoo.huggingface.family import Family, Head, get_family
+from zoo.huggingface.family import Constant, Family, Head, get_family
 from zoo.huggingface.quantized import dequantized
 from zoo.huggingface.weights import Row, check_rows, named_layers, table_rows
 from zoo.storage import TensorFiles, errors_of_file, open_checkpoint, quote
@@ -211,7 +212,7 @@ def _load(directory: Path, task: str | None, load_weights: bool, overrides: dict
             if load_weights:
                 rows = table_rows(named_layers(backbone), family.table_of(config))
                 check_count(rows, backbone)
-                check_rows(rows, tensors, _other_tensors(family, tensors, rows), values)
+                check_rows(rows, tensors, _other_tensors(family, tensors, rows, config), values)
                 _check_labels(options, head, tensors, config.hidden_dim, reader.elements)
                 stored = _head_tensors(family, head, tensors, rows)
                 left_out = _left_out(family, head, tensors, rows) if stored else ()
@@ -369,11 +370,15 @@ def _head_tensors(family: Family, head: Head, tensors: TensorFiles, rows: list[R
     return {name: np.array(tensors.get(name)) for name in sorted(names) if name in tensors.shapes}
 
 
-def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set[str]:
+def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row], config: TransformerConfig) -> set[str]:
     """Tensors that the model has no place for and need not have, each of them checked."""
     needed, others, of_heads = {row.name for row in rows}, set(), family.head_prefixes()
+    constants = family.constants(config)
     for name in set(tensors.shapes) - needed:
-        if name in family.copies:
+        constant = next((constant for constant in constants if constant.is_called(name)), None)
+        if constant is not None:
+            _check_constant(constant, name, tensors)
+        elif name in family.copies:
             original = family.copies[name]
             if original not in tensors.shapes or not np.array_equal(tensors.get(name), tensors.get(original)):
                 raise ValueError(
@@ -384,6 +389,17 @@ def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row]) -> set
             continue
         others.add(name)
     return others
+
+
+def _check_constant(constant: Constant, name: str, tensors: TensorFiles) -> None:
+    shape, found = constant.value.shape, tensors.get(name)
+    # in the precision of the file
+    near = max(1e-5, float(ml_dtypes.finfo(found.dtype).eps))
+    if found.shape != shape or not np.allclose(found.astype("float32"), constant.value, rtol=near, atol=near):
+        raise ValueError(
+            f"{name} in {tensors.file_of(name)} must be the constant of shape {shape} that the configuration says: "
+            "trained or other values are not supported."
+        )
 
 
 def _adds_nothing(name: str, tensors: TensorFiles, needed: set[str]) -> bool:

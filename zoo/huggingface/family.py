@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from zoo.config import TransformerConfig
 from zoo.config.checks import require
 from zoo.huggingface.config_keys import is_integer
@@ -39,6 +41,25 @@ class Head:
 
 
 @dataclasses.dataclass(frozen=True)
+class Constant:
+    """A tensor that the configuration determines, and that files hold beside the weights.
+
+    Args:
+        name: Its name.
+        value: Its value.
+        older: Regular expression of its names in older files; None where they are the same.
+    """
+
+    name: str
+    value: np.ndarray
+    older: str | None = None
+
+    def is_called(self, name: str) -> bool:
+        """Returns whether a tensor of this name is this one."""
+        return name == self.name or self.older is not None and re.fullmatch(self.older, name) is not None
+
+
+@dataclasses.dataclass(frozen=True)
 class Family:
     """One `model_type` of the Transformers library.
 
@@ -53,6 +74,7 @@ class Family:
         outside: Names in `table` that have no prefix, because they are outside of the base model.
         heads: Heads by the name of our task.
         ignored: Regular expressions for tensors to ignore: constants, and tensors that only training needs.
+        constants: Function from a configuration to the constants that are written, and checked where they are read.
         copies: Tensors that some files have twice, with the tensor that each is a copy of.
         renamed: Beginnings of names in other files, with their form in `table`.
         encoder_architecture: Name of the class of its encoder alone; None if there is none.
@@ -69,6 +91,7 @@ class Family:
     outside: tuple[str, ...] = ()
     heads: Mapping[str, Head] = dataclasses.field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    constants: Callable[[TransformerConfig], tuple[Constant, ...]] = lambda config: ()
     copies: Mapping[str, str] = dataclasses.field(default_factory=dict)
     renamed: Mapping[str, str] = dataclasses.field(default_factory=dict)
     encoder_architecture: str | None = None

@@ -61,7 +61,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
         embedding=EmbeddingConfig(),
         dropout=reader.take("hidden_dropout_prob", 0.1),
         # only classes that need it have one
-        pooler=reader.has_pooler("pooler.dense.weight", "MPNetModel"),
+        pooler=reader.has_layer("pooler.dense.weight", "MPNetModel"),
         initializer_range=reader.take("initializer_range", 0.02),
     )
 

@@ -102,7 +102,7 @@ def read(reader: ConfigReader) -> TransformerConfig:
         ),
         embedding=EmbeddingConfig(num_segments=reader.take("type_vocab_size", 2)),
         dropout=take("hidden_dropout_prob", 0.0),
-        pooler=reader.has_pooler("pooler.dense.weight", "NomicBertForSequenceClassification"),
+        pooler=reader.has_layer("pooler.dense.weight", "NomicBertForSequenceClassification"),
         initializer_range=reader.take("initializer_range", 0.02),
     )
 

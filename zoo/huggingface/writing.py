@@ -185,6 +185,7 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
         table = keras.Variable(np.zeros((1, backbone.config.embedding_dim)), trainable=False, name="embeddings")
         layers = {"segment_embedding": layer_view(embeddings=table)}
         rows = rows + table_rows(layers, {"segment_embedding": family.table_of(backbone.config)["segment_embedding"]})
+    rows = rows + [Row(constant.name, (constant.value,), False) for constant in family.constants(backbone.config)]
     if head.architecture not in (family.architecture, family.encoder_architecture):
         rows = [dataclasses.replace(row, name=family.stored_name(row.name, head)) for row in rows]
         if head.table:

@@ -80,6 +80,11 @@ class MaskedLM(EncoderTask):
             raise ValueError(f"head must be 'transform' or 'projection', got {quote(head)}.")
         self.head_kind, self.head_activation, self.head_bias = head, head_activation, head_bias
         config = backbone.config
+        if head == "projection" and config.embedding.output_dim is not None:
+            raise ValueError(
+                f"head must be 'transform' with embedding.output_dim={config.embedding.output_dim}, got {quote(head)}: "
+                "no other head leads to that width."
+            )
         self.head = None
         if head == "transform":
             self.head = MaskedLMHead(
