@@ -14,9 +14,10 @@ REFERENCE = Path(__file__).parents[1] / "tests" / "reference" / "huggingface"
 WORD_PIECE, BYTE_LEVEL, UNIGRAM, BPE = "WordPiece", "byte-level BPE", "SentencePiece unigram", "SentencePiece BPE"
 TWO_MODELS = "SentencePiece unigram, a model per side"
 KINDS = {
-    **dict.fromkeys(("bert", "distilbert", "electra", "mpnet", "nomic_bert"), WORD_PIECE),
+    **dict.fromkeys(("bert", "distilbert", "electra", "mpnet", "nomic_bert", "esm", "roformer"), WORD_PIECE),
     **dict.fromkeys(
-        ("xlm-roberta", "camembert", "albert", "deberta-v2", "t5", "mt5", "umt5", "mbart", "pegasus"), UNIGRAM
+        ("xlm-roberta", "camembert", "albert", "rembert", "deberta-v2", "t5", "mt5", "umt5", "mbart", "pegasus"),
+        UNIGRAM,
     ),
     "marian": TWO_MODELS,
     **dict.fromkeys(
@@ -26,6 +27,8 @@ KINDS = {
 # kinds of tokenizers of published models that are not read
 UNREAD = {
     "m2m_100": "BPE of characters, without bytes; the model works on token level",
+    "esm": "a token for each amino acid; the model works on token level",
+    "roformer": "WordPiece of words that jieba finds; the model works on token level",
     "falcon": "byte-level BPE that splits at punctuation first; the model works on token level",
 }
 TEXTS = ["a small dog runs", "two men play"]

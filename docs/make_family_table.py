@@ -83,9 +83,7 @@ first.
 | `lfm2`, `qwen3_next`, `mamba2`, `bamba`, `jamba` | other layers than attention that mix tokens, and their caches |
 | `longformer`, `led`, `big_bird` | windows with global tokens |
 | `xlnet` | two streams of attention |
-| `esm` | a scale by the share of masked tokens, and a head for contacts |
-| `rembert` | a head for hidden tokens of another width than its embedding |
-| `roformer` | files with the table of angles as a weight |
+| the head of `esm` for contacts | scores of pairs of tokens, from the attention weights of all layers |
 | `blenderbot-small` | a decoder that normalises before it adds positions, beside an encoder that does after |
 | `mobilebert`, `squeezebert`, `convbert`, `fnet` | blocks with bottlenecks, grouped convolutions, Fourier transforms |
 | `gemma3n`, `t5gemma` | layers that take parts of other layers' results |

@@ -11,6 +11,9 @@ from layers.constructor_arguments import ConfigFromArguments
 from layers.dense import Dense
 from layers.roles import VOCABULARY, WHOLE, Role
 
+# of all tokens: 15 % were chosen, of which 80 % were masked
+_LEFT_IN_TRAINING = 1 - 0.15 * 0.8
+
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
 class TokenEmbedding(ConfigFromArguments, keras.layers.Layer):
@@ -200,6 +203,47 @@ class TokenEmbedding(ConfigFromArguments, keras.layers.Layer):
 
     def compute_output_spec(self, token_ids: Any) -> Any:
         return keras.KerasTensor((*token_ids.shape, self.dim), dtype=self.compute_dtype)
+
+
+def with_token_dropout(
+    embedded: Any, token_ids: Any, mask_id: int, padding_mask: Any = None, sequence_ids: Any = None
+) -> Any:
+    """Returns embedded tokens, those of mask tokens zero and the others scaled as by dropout (ESM).
+
+    The factor is the share of tokens that training left, `1 - 0.15 * 0.8`, divided by the share of the tokens of this
+    text that are no mask tokens.
+
+    Args:
+        embedded: `(batch, length, dim)`.
+        token_ids: `(batch, length)`.
+        mask_id: Id of the mask token.
+        padding_mask: True where a token is real, `(batch, length)`. Default all.
+        sequence_ids: Integers `(batch, length)` of packed sequences, of which each has a share of its own.
+
+    Returns:
+        `(batch, length, dim)`, in the dtype of `embedded`.
+
+    Example:
+
+    >>> with_token_dropout(ops.ones((1, 2, 1)), [[7, 9]], mask_id=9)[0, :, 0]  # [1.76, 0.0]
+
+    Reference:
+        Lin et al. 2023, "Evolutionary-scale prediction of atomic-level protein structure with a language model", and
+        the code published with it (`token_dropout`).
+    """
+    is_mask = ops.equal(token_ids, mask_id)
+    is_counted = ops.ones_like(is_mask) if padding_mask is None else ops.cast(padding_mask, "bool")
+    kept = ops.cast(ops.logical_and(is_counted, ops.logical_not(is_mask)), "float32")
+    counted = ops.cast(is_counted, "float32")
+    if sequence_ids is None:
+        counts = (ops.sum(x, axis=-1, keepdims=True) for x in (counted, kept))
+    else:
+        same = ops.equal(ops.expand_dims(sequence_ids, 1), ops.expand_dims(sequence_ids, 2))
+        counts = (ops.sum(ops.expand_dims(x, 1) * ops.cast(same, "float32"), axis=-1) for x in (counted, kept))
+    all_tokens, others = counts
+    factor = _LEFT_IN_TRAINING * all_tokens / ops.maximum(others, 1.0)
+    factor = ops.where(is_mask, 0.0, factor)  # (batch, length)
+    return ops.cast(ops.cast(embedded, "float32") * ops.expand_dims(factor, -1), embedded.dtype)
 
 
 def _check_width(name: str, x: Any, width: int) -> None:

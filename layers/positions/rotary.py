@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from layers.fusion import sizes
@@ -40,6 +41,8 @@ class RotaryEmbedding(PositionEncoding):
             `i + rotary_dim / 2`; `"interleaved"` (the paper, GPT-J): `2 i` and `2 i + 1`.
         rotary_dim: Number of features that are rotated, even. The others pass unchanged. Default `head_dim`.
         rotary_start: Index of the first rotated feature.
+        frequency_dtype: "float16" to round the frequencies to this dtype, for models that were trained with rounded
+            ones (ESM-2); None for exact ones. Not with a scaling that depends on the text.
         scaling: Other frequencies, for texts longer than those of training: a dict with a `"kind"` and its parameters,
             for example `{"kind": "linear", "factor": 4.0}`. Kinds are `"linear"`, `"dynamic_ntk"`, `"yarn"`,
             `"llama3"`, `"longrope"` and `"proportional"`, see `layers.positions.rotary_scaling`.
@@ -82,6 +85,7 @@ class RotaryEmbedding(PositionEncoding):
         scaling: dict[str, Any] | None = None,
         sequence_length: int | None = None,
         rotary_start: int = 0,
+        frequency_dtype: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -99,6 +103,11 @@ class RotaryEmbedding(PositionEncoding):
         self.sequence_length = sequence_length
         if sequence_length is not None:
             check_positive_integer("sequence_length", sequence_length)
+        self.frequency_dtype = check_choice("frequency_dtype", frequency_dtype, (None, "float16"))
+        if frequency_dtype is not None and self.depends_on_length:
+            raise ValueError(
+                f"frequency_dtype must be None with scaling of kind {self.scaling['kind']!r}, got {frequency_dtype!r}."
+            )
 
     @property
     def depends_on_length(self) -> bool:  # type: ignore[override]  # a constant in the base class
@@ -137,6 +146,8 @@ class RotaryEmbedding(PositionEncoding):
         positions = integer_positions("positions", positions, ranks=(1, 2))
         dtype = float32_or_wider(self.compute_dtype)
         frequencies, attention_scaling = self._frequencies(positions, sequence_length, dtype)
+        if self.frequency_dtype is not None:
+            frequencies = np.asarray(frequencies, "float32").astype(self.frequency_dtype)
         angles = ops.expand_dims(ops.cast(positions, dtype), -1) * ops.cast(frequencies, dtype)
         cos, sin = ops.cos(angles) * attention_scaling, ops.sin(angles) * attention_scaling
         if self.layout == "half_split":

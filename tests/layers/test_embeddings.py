@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from layers.embeddings import SegmentEmbedding, TokenEmbedding
+from layers.embeddings import SegmentEmbedding, TokenEmbedding, with_token_dropout
 
 
 @pytest.fixture
@@ -122,6 +122,18 @@ def test_gradient_of_logits_of_a_quantized_table(mode, rng, gradients):
     factors = rng.normal(size=(2, 3, 50)).astype("float32")
     (gradient,) = gradients(lambda vectors: ops.sum(factors * layer.score(vectors)), vectors)
     np.testing.assert_allclose(gradient, factors @ table, rtol=1e-4, atol=1e-5)
+
+
+def test_token_dropout(rng):
+    x = rng.normal(size=(2, 5, 3)).astype("float32")
+    ids = np.array([[7, 9, 9, 4, 9], [1, 2, 3, 4, 5]], "int32")
+    real = np.array([[True] * 4 + [False], [True] * 5])
+    # two of four tokens are masked; none of five
+    factors = 0.88 * np.array([[2, 0, 0, 2, 0], [1, 1, 1, 1, 1]])
+    np.testing.assert_allclose(with_token_dropout(x, ids, 9, real), x * factors[..., None], rtol=1e-6)
+    # packed texts have what each has alone: one of two tokens, one of one
+    packed = with_token_dropout(x[:1, :3], ids[:1, :3], 9, sequence_ids=np.array([[0, 0, 1]]))
+    np.testing.assert_allclose(packed, x[:1, :3] * (0.88 * np.array([2, 0, 0]))[:, None], rtol=1e-6)
 
 
 def test_segment_embedding(rng):

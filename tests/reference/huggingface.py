@@ -179,6 +179,7 @@ LLAMA3_SCALING = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }
+ESM = {**MPNET, "pad_token_id": 1, "mask_token_id": 37}
 REMBERT = {**BERT, "input_embedding_size": 10, "output_embedding_size": 20, "bos_token_id": 1, "eos_token_id": 2}
 # parameters that are never trained
 CONSTANTS = {"roformer.encoder.embed_positions.weight"}
@@ -876,6 +877,19 @@ CASES = {
         "RoFormerForSequenceClassification",
         "RoFormerConfig",
         {**BERT, "hidden_act": "silu", "num_labels": 3},
+        {},
+    ),
+    # mask tokens among the others
+    "esm_masked_lm": (
+        "EsmForMaskedLM",
+        "EsmConfig",
+        {**ESM, "position_embedding_type": "rotary", "rope_theta": 50.0, "token_dropout": True},
+        {"rows": "both"},
+    ),
+    "esm_classifier": (
+        "EsmForSequenceClassification",
+        "EsmConfig",
+        {**ESM, "emb_layer_norm_before": True, "num_labels": 3},
         {},
     ),
     # tables of other widths for inputs and outputs

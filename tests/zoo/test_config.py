@@ -272,6 +272,15 @@ def test_wrong_json(text, message):
         (lambda: TransformerConfig("encoder", 10, residual_scale="deep"), "must be above 0 or 'deep_norm', got 'deep'"),
         (lambda: FeedForwardConfig(0), "feed_forward.intermediate_dim must be above 0, got 0"),
         (lambda: FeedForwardConfig(dropout=1.0), r"feed_forward.dropout must be in \[0, 1\), got 1.0"),
+        (lambda: EmbeddingConfig(output_dim=8), "embedding.output_dim must be None with embedding.tie_output or"),
+        (
+            lambda: TransformerConfig("decoder", 9, embedding=EmbeddingConfig(token_dropout=3)),
+            "embedding.token_dropout must be None with architecture='decoder', got 3",
+        ),
+        (
+            lambda: TransformerConfig("encoder", 9, embedding=EmbeddingConfig(token_dropout=9)),
+            "embedding.token_dropout must be below vocabulary_size=9, got 9",
+        ),
         (lambda: EmbeddingConfig(factor_bias=True), "embedding.factor_bias must be False without embedding.factor_dim"),
         (lambda: EmbeddingConfig(factor_output=True), "factor_output must be False without embedding.factor_dim"),
         (

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from layers.dense import Dense
-from layers.embeddings import SegmentEmbedding, TokenEmbedding
+from layers.embeddings import SegmentEmbedding, TokenEmbedding, with_token_dropout
 from layers.roles import OUTPUT_VOCABULARY, VOCABULARY, WHOLE, Role
 from zoo.backbones import lengths
 from zoo.backbones.backbone import Backbone, require_right_padding
@@ -170,7 +170,12 @@ class Transformer(Backbone):
         if self.config.architecture != "encoder_decoder":
             stack = self.encoder or self.decoder
             return stack(
-                self.embed(inputs["token_ids"], inputs.get("segment_ids")),
+                self.embed(
+                    inputs["token_ids"],
+                    inputs.get("segment_ids"),
+                    padding_mask=inputs["padding_mask"],
+                    sequence_ids=inputs.get("sequence_ids"),
+                ),
                 padding_mask=inputs["padding_mask"],
                 sequence_ids=inputs.get("sequence_ids"),
                 positions=inputs.get("positions"),
@@ -224,16 +229,21 @@ class Transformer(Backbone):
         needs_mask = needs_mask or self.decoder.position_by_length is not None
         return inputs["decoder_padding_mask"] if needs_mask else None
 
-    def embed(self, token_ids: Any, segment_ids: Any = None) -> Any:
+    def embed(self, token_ids: Any, segment_ids: Any = None, padding_mask: Any = None, sequence_ids: Any = None) -> Any:
         """Returns embedded tokens `(batch, length, embedding_dim)`, without positions.
 
         Args:
             token_ids: `(batch, length)`.
             segment_ids: `(batch, length)`. Default all 0.
+            padding_mask: True where a token is real, `(batch, length)`, for `embedding.token_dropout`. Default all.
+            sequence_ids: Integers `(batch, length)` of packed sequences, for `embedding.token_dropout`.
         """
         embedding = self.token_embedding
         # where the factor comes later, the stack applies it
         embedded = (embedding.look_up if self.config.embedding.factor_after_norm else embedding)(token_ids)
+        mask_id = self.config.embedding.token_dropout
+        if mask_id is not None:
+            embedded = with_token_dropout(embedded, token_ids, mask_id, padding_mask, sequence_ids)
         if self.segment_embedding is None:
             return embedded
         segment_ids = ops.zeros_like(token_ids) if segment_ids is None else segment_ids

@@ -343,6 +343,9 @@ class EmbeddingConfig:
         factor_output: Whether a separate linear map leads from hidden states back to `factor_dim` (OPT), in place of
             the transposed map.
         num_segments: Number of segment ids; 0 for no segment embedding.
+        token_dropout: Id of the mask token of an encoder whose mask tokens have no embedding, while those of the other
+            tokens are scaled by how many there are (ESM), see `layers.embeddings.with_token_dropout`; None for no such
+            token.
         tie_output: Whether the output projection is the transposed embedding.
         output_dim: Width of the vectors that an untied output projection takes; None for `hidden_dim`. The head of a
             masked language model leads from hidden states to this width (RemBERT).
@@ -358,6 +361,7 @@ class EmbeddingConfig:
     factor_after_norm: bool = False
     factor_output: bool = False
     num_segments: int = 0
+    token_dropout: int | None = None
     tie_output: bool = True
     output_dim: int | None = None
     output_bias: bool = False
@@ -369,11 +373,14 @@ class EmbeddingConfig:
         require_positive(self, "embedding.", "factor_dim", "output_dim", "output_scale", "logit_soft_cap")
         where, has_factors = "without embedding.factor_dim", self.factor_dim is not None
         rules = [(name, has_factors, where) for name in ("factor_bias", "factor_after_norm", "factor_output")]
-        rules.append(("scale", not self.factor_after_norm, "with embedding.factor_after_norm"))
+        where = "with embedding.factor_after_norm"
+        rules += [(name, not self.factor_after_norm, where) for name in ("scale", "token_dropout")]
         is_own = not self.tie_output and not self.factor_output
         rules.append(("output_dim", is_own, "with embedding.tie_output or embedding.factor_output"))
         require_in_use(self, "embedding.", *rules)
         is_positive = isinstance(self.scale, bool) or self.scale > 0
         require(is_positive, "embedding.scale", self.scale, "True, False or a number above 0")
         require(self.num_segments >= 0, "embedding.num_segments", self.num_segments, "at least 0")
+        mask_id = self.token_dropout
+        require(mask_id is None or mask_id >= 0, "embedding.token_dropout", mask_id, "None or the id of a token")
         require(0 <= (self.dropout or 0) < 1, "embedding.dropout", self.dropout, "None or in [0, 1)")

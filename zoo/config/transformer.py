@@ -151,7 +151,11 @@ class TransformerConfig(ModelConfig):
         rules = [(name, has_decoder, where) for name in of_decoder]
         is_encoder = self.architecture == "encoder"
         require_in_use(self, "", *rules, ("pooler", is_encoder, where))
-        require_in_use(self.embedding, "embedding.", ("output_dim", is_encoder, where))
+        rules = [(name, is_encoder, where) for name in ("output_dim", "token_dropout")]
+        require_in_use(self.embedding, "embedding.", *rules)
+        mask_id, size = self.embedding.token_dropout, self.vocabulary_size
+        allowed = f"below vocabulary_size={size}"
+        require(mask_id is None or mask_id < size, "embedding.token_dropout", mask_id, allowed)
         self._require_decoder_heads()
         require(
             self.attention.head_dim is not None or self.hidden_dim % self.attention.num_heads == 0,

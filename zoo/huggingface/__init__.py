@@ -12,6 +12,7 @@ from zoo.huggingface import (  # noqa: F401
     distilbert,
     electra,
     ernie,
+    esm,
     eurobert,
     exaone,
     falcon,

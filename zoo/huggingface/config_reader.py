@@ -1,8 +1,10 @@
 """Reading a configuration of the Transformers library: a key of theirs is used, or known not to matter, or an error."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
+
+import numpy as np
 
 from zoo.config.checks import require
 from zoo.huggingface.config_keys import CHOICE_OF, KEYS, LAYERS, MOST_WIDTH, WIDTHS, is_integer
@@ -82,6 +84,7 @@ class ConfigReader:
         tensors: Names of the tensors of the model, without the prefix of the base model: some choices show only there.
             With their shapes, they bound all counts of the configuration before anything is made of it.
         source: The file of the tensors, for errors.
+        values_of: Function from the name of a tensor to its values; None where only names and shapes are known.
 
     Attributes:
         names: The keys that our choices were read from, by the choices, for errors: see `zoo.config.renamed_in_errors`.
@@ -94,9 +97,16 @@ class ConfigReader:
     >>> reader.finish()
     """
 
-    def __init__(self, values: dict[str, Any], tensors: Collection[str] = (), source: str = "the weights") -> None:
+    def __init__(
+        self,
+        values: dict[str, Any],
+        tensors: Collection[str] = (),
+        source: str = "the weights",
+        values_of: Callable[[str], np.ndarray] | None = None,
+    ) -> None:
         self.values = values
         self.source = source
+        self.values_of = values_of
         self.tensors: frozenset[str] = frozenset(tensors)
         self.names: dict[str, str] = {}
         self._taken: set[str] = set()

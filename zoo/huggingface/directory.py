@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import os
+import re
 import types
 from collections import Counter
 from pathlib import Path
@@ -294,7 +295,7 @@ def _read_config(
     family: Family, values: dict[str, Any], tensors: TensorFiles
 ) -> tuple[TransformerConfig, ConfigReader]:
     # without files nothing bounds the counts
-    reader = ConfigReader(values, tensors.shapes or (), tensors.source)
+    reader = ConfigReader(values, tensors.shapes or (), tensors.source, tensors.get)
     with renamed_in_errors(reader.names, ChoiceError):
         config = family.read(reader)
     reader.finish()
@@ -375,7 +376,7 @@ def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row], config
     needed, others, of_heads = {row.name for row in rows}, set(), family.head_prefixes()
     constants = family.constants(config)
     for name in set(tensors.shapes) - needed:
-        constant = next((constant for constant in constants if constant.is_called(name)), None)
+        constant = next((constant for constant in constants if re.fullmatch(constant.pattern, name)), None)
         if constant is not None:
             _check_constant(constant, name, tensors)
         elif name in family.copies:

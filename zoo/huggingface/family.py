@@ -45,18 +45,14 @@ class Constant:
     """A tensor that the configuration determines, and that files hold beside the weights.
 
     Args:
-        name: Its name.
+        pattern: Regular expression of its names in files, without prefix.
         value: Its value.
-        older: Regular expression of its names in older files; None where they are the same.
+        names: The names under which it is written; none where the library makes it by itself.
     """
 
-    name: str
+    pattern: str
     value: np.ndarray
-    older: str | None = None
-
-    def is_called(self, name: str) -> bool:
-        """Returns whether a tensor of this name is this one."""
-        return name == self.name or self.older is not None and re.fullmatch(self.older, name) is not None
+    names: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +121,7 @@ class Family:
         """Returns the prefixes of the names of tensors that belong to a head."""
         tables = [head.table for head in self.heads.values()]
         names = {getattr(name, "name", name).split(".")[0] + "." for table in tables for name in table.values()}
-        return (*names, "qa_outputs.", "classification_head.", "sop_classifier.")
+        return (*names, "qa_outputs.", "classification_head.", "sop_classifier.", "contact_head.")
 
 
 _TORCH_NAMES = {"gamma": "weight", "beta": "bias"}

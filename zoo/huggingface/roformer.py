@@ -1,12 +1,13 @@
 """RoFormer (model type "roformer"): ELECTRA's structure with pairs of neighbours that are rotated."""
 
 import dataclasses
+import re
 from typing import Any
 
 import numpy as np
 
 from layers.positions.rotary_scaling import inverse_frequencies
-from zoo.config import EmbeddingConfig, PositionConfig, TransformerConfig
+from zoo.config import PositionConfig, TransformerConfig
 from zoo.huggingface import bert, electra
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Constant, Family, Head, register_family
@@ -14,6 +15,8 @@ from zoo.huggingface.labels import label_names, labels_and_problem, write_labels
 from zoo.huggingface.span_heads import question_answerer
 
 TABLE = {name: stored for name, stored in electra.TABLE.items() if name != "encoder.position"}
+
+TABLE_OF_ANGLES = "encoder.embed_positions.weight"
 
 
 def read(reader: ConfigReader) -> TransformerConfig:
@@ -37,7 +40,7 @@ def angles(config: TransformerConfig) -> tuple[Constant, ...]:
     """Returns the table of the sines and cosines of all rotations, `(max_length, head_dim)`."""
     angle = np.arange(config.max_length)[:, None] * inverse_frequencies(config.position.base, config.head_dim)
     table = np.concatenate([np.sin(angle), np.cos(angle)], axis=-1).astype("float32")
-    return (Constant("encoder.embed_positions.weight", table),)
+    return (Constant(re.escape(TABLE_OF_ANGLES), table, (TABLE_OF_ANGLES,)),)
 
 
 def _head_dropout(reader: ConfigReader) -> float:

@@ -185,12 +185,17 @@ def _describe(family: Family, backbone: Backbone, task: Any, task_name: str | No
         table = keras.Variable(np.zeros((1, backbone.config.embedding_dim)), trainable=False, name="embeddings")
         layers = {"segment_embedding": layer_view(embeddings=table)}
         rows = rows + table_rows(layers, {"segment_embedding": family.table_of(backbone.config)["segment_embedding"]})
-    rows = rows + [Row(constant.name, (constant.value,), False) for constant in family.constants(backbone.config)]
+    rows = rows + [Row(name, (value,), False) for name, value in _constants(family, backbone.config).items()]
     if head.architecture not in (family.architecture, family.encoder_architecture):
         rows = [dataclasses.replace(row, name=family.stored_name(row.name, head)) for row in rows]
         if head.table:
             rows += table_rows(written_head(task), head.table)
     return expressed.values, rows
+
+
+def _constants(family: Family, config: TransformerConfig) -> dict[str, np.ndarray]:
+    """The constants that are written, by name."""
+    return {name: constant.value for constant in family.constants(config) for name in constant.names}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,7 +251,9 @@ def express(
         **head.write(options),
     }
     rows = table_rows(layers, family.table_of(config))
-    reader = ConfigReader(values, {row.name: row.shape for row in rows})
+    constants = _constants(family, config)
+    shapes = {row.name: row.shape for row in rows} | {name: value.shape for name, value in constants.items()}
+    reader = ConfigReader(values, shapes, values_of=constants.__getitem__)
     read = family.read(reader)
     if family.needs_segments and not config.embedding.num_segments:
         read = dataclasses.replace(read, embedding=dataclasses.replace(read.embedding, num_segments=0))

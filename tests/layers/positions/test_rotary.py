@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from layers.positions import RotaryEmbedding
+from layers.positions.rotary_scaling import LENGTH
 
 LAYOUTS = ["half_split", "interleaved"]
 LAST_DIGIT = 1e-6  # vectorised sines may differ in the last digit with the place in the array
@@ -136,9 +137,22 @@ def test_float64_policy_computes_angles_in_float64(numbers):
     np.testing.assert_allclose(rotate(x, positions, dtype="float64"), expected, atol=1e-9)
 
 
+def test_rounded_frequencies():
+    rotated = rotate(np.array([[[[0.0, 1.0, 0.0, 0.0]]]], "float32"), [900], frequency_dtype="float16", base=1000.0)
+    angle = 900 * np.float64(np.float16(1000.0**-0.5))  # 0.05 more than the exact one
+    np.testing.assert_allclose(rotated[0, 0, 0], [0, np.cos(angle), 0, np.sin(angle)], atol=1e-5)
+
+
+LONGROPE = {"kind": "longrope", "short_factor": [1.0], "long_factor": [2.0], "factor": 2.0}
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
+        (
+            {"head_dim": 2, "frequency_dtype": "float16", "scaling": LONGROPE | {LENGTH: 8}},
+            "frequency_dtype must be None with scaling of kind 'longrope', got 'float16'",
+        ),
         ({"head_dim": 7}, "head_dim must be even.*got 7"),
         ({"head_dim": 8, "rotary_dim": 3}, "rotary_dim must be even.*got 3"),
         ({"head_dim": 8, "rotary_dim": 10}, "rotary_dim must not exceed head_dim = 8, got 10"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from zoo import AttentionConfig, Backbone, FeedForwardConfig, NormConfig, PositionConfig, TransformerConfig
+from zoo import AttentionConfig, Backbone, FeedForwardConfig, MaskedLM, NormConfig, PositionConfig, TransformerConfig
 from zoo.huggingface import is_huggingface, load_backbone, read_config, task_of, write_backbone
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import get_family
@@ -215,6 +215,35 @@ def test_constants_of_old_files_are_passed_over(copy, golden):
     backbone = load_backbone(folder)
     logits = np.asarray(backbone.logits(backbone(inputs)))
     np.testing.assert_allclose(logits[0], expected["logits"][0], atol=2e-5)
+
+
+def test_constants_are_those_of_the_configuration(copy):
+    folder, name = copy("roformer_masked_lm"), "roformer.encoder.embed_positions.weight"
+    change_tensors(folder, lambda tensors: tensors.update({name: tensors[name] + 1e-3}))
+    with pytest.raises(ValueError, match=r"embed_positions.weight in model.safetensors must be the constant of shape"):
+        load_backbone(folder)
+
+
+def test_rounded_frequencies(copy, tmp_path):
+    def round_them(tensors):
+        for name in [name for name in tensors if name.endswith("inv_freq")]:
+            rounded[name.replace("*", "0")] = tensors.pop(name).astype("float16").astype("float32")
+        tensors.update(rounded)
+
+    folder, rounded = copy("esm_masked_lm"), {}
+    change_tensors(folder, round_them)
+    backbone = load_backbone(folder)
+    assert backbone.config.position.options == {"frequency_dtype": "float16"}
+    write_backbone(backbone, tmp_path / "written", model_type="esm")
+    assert read_config(tmp_path / "written") == backbone.config
+    change_tensors(folder, lambda tensors: tensors.update({name: 2 * rounded[name] for name in rounded}))
+    with pytest.raises(ValueError, match="inv_freq in model.safetensors must be the constant of shape"):
+        load_backbone(folder)
+
+
+def test_no_table_for_outputs(reference):
+    with pytest.raises(ValueError, match="cls.predictions.decoder.weight must be that of a file with these weights"):
+        MaskedLM.from_preset(reference / "rembert_classifier")
 
 
 def test_names_of_old_files(copy, golden):

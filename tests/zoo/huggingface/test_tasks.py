@@ -1,6 +1,7 @@
 """Heads of the Transformers library: the logits of whole tasks, in both directions."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,8 @@ TASKS = {
     "electra_token_classifier": TokenClassifier,
     "roformer_masked_lm": MaskedLM,
     "roformer_classifier": TextClassifier,
+    "esm_masked_lm": MaskedLM,
+    "esm_classifier": TextClassifier,
     "rembert_masked_lm": MaskedLM,
     "rembert_classifier": TextClassifier,
     "albert_masked_lm": MaskedLM,
@@ -107,6 +110,13 @@ TASKS = {
     "t5_token_classifier": TokenClassifier,
     **{path.name: QuestionAnswerer for path in REFERENCE.glob("*_question_answerer")},
 }
+# of ESM: a head that no task has, and a constant
+NOT_WRITTEN = r"\.contact_head\.|\.inv_freq$"
+
+
+def new_name(name):
+    """The name of a tensor for every version of the library: 5.24 writes ESM's as those of TensorFlow."""
+    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
 
 
 def tensors(directory):
@@ -135,6 +145,7 @@ def test_logits_and_back(case, reference, golden, tmp_path):
     family = json.loads((reference / case / "config.json").read_text())["model_type"]
     assert huggingface.save_task(task, tmp_path / "model", model_type=family) == family
     ours, theirs = tensors(tmp_path / "model"), tensors(reference / case)
+    theirs = {new_name(name): tensor for name, tensor in theirs.items() if not re.search(NOT_WRITTEN, name)}
     assert set(ours) == set(theirs)
     for name, tensor in theirs.items():
         np.testing.assert_array_equal(ours[name], tensor, err_msg=name)

@@ -154,6 +154,9 @@ def test_other_files(byte_level, wordpiece, trained, tmp_path):
             load_huggingface(folders["wordpiece"])
     (folders["wordpiece"] / "tokenizer_config.json").write_text('{"do_lower_case": true}')
     assert load_huggingface(folders["wordpiece"]).get_vocabulary() == wordpiece.get_vocabulary()
+    (folders["wordpiece"] / "tokenizer_config.json").write_text('{"tokenizer_class": "EsmTokenizer"}')
+    with pytest.raises(ValueError, match="tokenizer_class must not be 'EsmTokenizer', which looks for its tokens"):
+        load_huggingface(folders["wordpiece"])
     (folders["model"] / "spiece.model").write_bytes(trained["unigram"].proto)
     (folders["model"] / "tokenizer_config.json").write_text('{"extra_ids": 2, "eos_token": "<eos>"}')
     loaded = load_huggingface(folders["model"])

@@ -42,6 +42,8 @@ _SHIFTED = (
     *("XLMRoberta", "Camembert", "MBart", "MBart50", "M2M100", "Nllb", "Barthez", "XLNet", "Pegasus", "Reformer"),
     "BigBird",
 )
+# Classes that split texts by what their files do not hold.
+_WITH_CODE = {"Esm": "looks for its tokens in a text in any place", "RoFormer": "looks for words with jieba first"}
 
 
 def load_huggingface(path: str | os.PathLike[str], **roles: str | None) -> Tokenizer:
@@ -100,6 +102,12 @@ def _load(path: Path, roles: dict[str, str | None]) -> tuple[Path, Tokenizer]:
     config = {name: value for file in _CONFIG_FILES for name, value in _read_json(directory / file).items()}
     with errors_of_file(directory):
         roles = {**roles_from_config(config), **roles}
+        name = _class_of(directory, config)
+        if name in _WITH_CODE:
+            raise ValueError(
+                f"tokenizer_class must not be {config['tokenizer_class']!r}, which {_WITH_CODE[name]}: use its model "
+                "on token level, with ids from the library."
+            )
     # what does not fit may be said in any of these
     others = [name for name in _CONFIG_FILES if (directory / name).is_file()]
 
