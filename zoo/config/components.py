@@ -343,15 +343,15 @@ class EmbeddingConfig:
         factor_output: Whether a separate linear map leads from hidden states back to `factor_dim` (OPT), in place of
             the transposed map.
         num_segments: Number of segment ids; 0 for no segment embedding.
-        token_dropout: Id of the mask token of an encoder whose mask tokens have no embedding, while those of the other
-            tokens are scaled by how many there are (ESM), see `layers.embeddings.with_token_dropout`; None for no such
-            token.
         tie_output: Whether the output projection is the transposed embedding.
-        output_dim: Width of the vectors that an untied output projection takes; None for `hidden_dim`. The head of a
-            masked language model leads from hidden states to this width (RemBERT).
         output_bias: Whether the output projection has a bias.
         output_scale: Factor on the last hidden state before the output projection; None for none.
         logit_soft_cap: Soft cap on the logits; None for none.
+        output_dim: Width of the vectors that an untied output projection takes; None for `hidden_dim`. The head of a
+            masked language model leads from hidden states to this width (RemBERT).
+        token_dropout: Id of the mask token of an encoder whose mask tokens have no embedding, while those of the other
+            tokens are scaled by how many there are (ESM), see `layers.embeddings.with_token_dropout`; None for no such
+            token.
     """
 
     scale: bool | float = False
@@ -361,12 +361,12 @@ class EmbeddingConfig:
     factor_after_norm: bool = False
     factor_output: bool = False
     num_segments: int = 0
-    token_dropout: int | None = None
     tie_output: bool = True
-    output_dim: int | None = None
     output_bias: bool = False
     output_scale: float | None = None
     logit_soft_cap: float | None = None
+    output_dim: int | None = None
+    token_dropout: int | None = None
 
     def __post_init__(self) -> None:
         require_types(self, "embedding.")
