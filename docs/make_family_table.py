@@ -80,7 +80,7 @@ first.
 
 | families | what they need that is not here |
 | --- | --- |
-| `lfm2`, `qwen3_next`, `mamba2`, `bamba`, `jamba` | other layers than attention that mix tokens, and their caches |
+| `qwen3_next`, `mamba2`, `bamba`, `jamba` | layers with a state that every token changes, and their caches |
 | `longformer`, `led`, `big_bird` | windows with global tokens |
 | `xlnet` | two streams of attention |
 | the head of `esm` for contacts | scores of pairs of tokens, from the attention weights of all layers |

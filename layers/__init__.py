@@ -39,6 +39,7 @@ from layers.recurrent import (
     RecurrentReadout,
     ScheduledSampling,
 )
+from layers.short_convolution import ShortConvolution
 
 __all__ = [
     "ALiBi",
@@ -70,6 +71,7 @@ __all__ = [
     "ScaleNorm",
     "ScheduledSampling",
     "SegmentEmbedding",
+    "ShortConvolution",
     "DisentangledPositions",
     "ShawRelativePositions",
     "SinusoidalPositionEncoding",

@@ -14,7 +14,8 @@ class CacheLayout(ConfigFromArguments):
     """The layout of a key-value cache of one attention layer: which slot holds which entry.
 
     A cache is a dictionary of tensors with the batch on axis 0. Writing returns a new cache, so that any loop can carry
-    it; a compiler updates it in place if the old one is not used again.
+    it; a compiler updates it in place if the old one is not used again. A plan is also one for other tensors than keys
+    and values, of the shape `(batch, num_heads, slots, width)`.
 
     Entries are numbered in the order of writing, separately for each row. The index of a write is a scalar for all rows
     or one number per row, `(batch,)`; with one per row, texts can start and end at different steps. Rows with fewer new
@@ -148,12 +149,12 @@ class WholeCache(CacheLayout):
     """
 
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
-        slots = ops.arange(sizes(cache["key"])[2])
+        slots = ops.arange(sizes(_example(cache))[2])
         return ops.where(slots < column(index), slots, -1)
 
     def plan(self, cache: dict[str, Any], new: Any, index: Any, count: Any = None) -> CachePlan:
-        _check_room(cache["key"].shape[2], new, index)
-        num_slots = sizes(cache["key"])[2]
+        _check_room(_example(cache).shape[2], new, index)
+        num_slots = sizes(_example(cache))[2]
         # an empty slot has the number of a later entry, so the causal order hides it
         slots = ops.arange(num_slots)
         # Padding of a full row falls beyond the last slot. Padding of other rows is overwritten before it is seen.
@@ -199,12 +200,12 @@ class RollingCache(CacheLayout):
         return min(capacity, self.window) if isinstance(capacity, int) else ops.minimum(capacity, self.window)
 
     def entries(self, cache: dict[str, Any], index: Any) -> Any:
-        slots = sizes(cache["key"])[2]
+        slots = sizes(_example(cache))[2]
         last = column(index) - 1
         return last - (last - ops.arange(slots)) % slots
 
     def plan(self, cache: dict[str, Any], new: Any, index: Any, count: Any = None) -> CachePlan:
-        slots = sizes(cache["key"])[2]
+        slots = sizes(_example(cache))[2]
         if isinstance(slots, int) and slots < self.window:
             _check_room(slots, new, index)
         if isinstance(new, int) and new == 1:
@@ -241,6 +242,11 @@ def count_new(positions: Any, index: Any) -> Any:
     return ops.sum(ops.cast(ops.equal(positions, in_order), "int32"), axis=-1)
 
 
+def _example(cache: dict[str, Any]) -> Any:
+    """A tensor of a cache: all have the same rows, heads and slots."""
+    return next(iter(cache.values()))
+
+
 def _empty_far_back(entries: Any) -> Any:
     """Entry numbers, with those of empty slots so low that they are outside every window."""
     return ops.where(entries < 0, -(2**30), entries)
@@ -273,7 +279,7 @@ def _start(slot: Any) -> Any:
 
 def _places(cache: dict[str, Any], slots: Any) -> Any:
     """Row, head and slot of an entry of each row and head, `(batch * num_heads, 3)`, of slots `(batch,)`."""
-    rows, heads = (ops.arange(size, dtype=slots.dtype) for size in sizes(cache["key"])[:2])
+    rows, heads = (ops.arange(size, dtype=slots.dtype) for size in sizes(_example(cache))[:2])
     parts = (rows[:, None], heads, slots[:, None])
-    places = [ops.broadcast_to(part, sizes(cache["key"])[:2]) for part in parts]
+    places = [ops.broadcast_to(part, sizes(_example(cache))[:2]) for part in parts]
     return ops.reshape(ops.stack(places, axis=-1), (-1, 3))

@@ -195,6 +195,8 @@ def converted(config, tensors, architecture):
             tensor = permuted(tensor, heads if "q_proj" in name else key_heads)
         if architecture.startswith(("gemma", "nemotron")) and name.endswith("norm.weight"):
             tensor = tensor + 1
+        if name.endswith(".conv.conv.weight"):
+            tensor = tensor[:, 0]
         if architecture == "gpt2" and name.endswith((".c_attn.weight", ".c_proj.weight", ".c_fc.weight")):
             tensor = tensor.T
         new = known.get_name(name, try_suffixes=(".weight", ".bias"))

@@ -18,6 +18,7 @@ import zoo
 from layers.attention import Latents
 from layers.attention.cache import RollingCache, WholeCache
 from layers.attention.weighting import FunctionWeighting
+from layers.causal_convolution import CausalConvolution
 from layers.masked_batch_norm import MaskedBatchNorm
 from layers.recurrent.layer import RecurrentLayer
 from layers.recurrent.readout import RecurrentReadout
@@ -56,6 +57,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "AttentionWindow": lambda: AttentionWindow(3, "monotonic", name="a"),
     "BilinearAttention": lambda: layers.BilinearAttention(name="a"),
     "ConvolutionMixer": lambda: layers.ConvolutionMixer(3, False, True, False, name="a", trainable=False),
+    "CausalConvolution": lambda: CausalConvolution(4, True, name="a"),
     "DisentangledPositions": lambda: layers.positions.DisentangledPositions(
         8, 6, 16, False, False, True, 1e-4, NORMAL, name="a"
     ),
@@ -164,6 +166,9 @@ CASES: dict[str, Callable[[], Any]] = {
     "ScaleNorm": lambda: layers.ScaleNorm(1e-4, name="a"),
     "ScheduledSampling": lambda: layers.ScheduledSampling("linear", 0.9, 0.01, 0.1, name="a"),
     "SegmentEmbedding": lambda: layers.SegmentEmbedding(2, 8, NORMAL, name="a"),
+    "ShortConvolution": lambda: layers.ShortConvolution(
+        4, True, kernel_initializer=NORMAL, output_initializer=UNIFORM, bias_initializer=ONES, name="a"
+    ),
     "ShawRelativePositions": lambda: layers.positions.ShawRelativePositions(4, 3, None, NORMAL, name="a"),
     "SinusoidalPositionEncoding": lambda: layers.positions.SinusoidalPositionEncoding(
         8, 500.0, "concatenated", name="a"
@@ -290,6 +295,15 @@ EXPERTS = zoo.FeedForwardConfig(
     dense_intermediate_dim=12,
 )
 MODELS: dict[str, Callable[[], Any]] = {
+    "short_convolution": lambda: zoo.TransformerConfig(
+        "decoder",
+        30,
+        8,
+        2,
+        max_length=16,
+        attention=zoo.AttentionConfig(2),
+        mixer=zoo.MixerConfig("short_convolution", (True, False), 4, True),
+    ),
     "encoder": lambda: zoo.TransformerConfig("encoder", 30, 8, 2, max_length=16, attention=zoo.AttentionConfig(2)),
     "decoder": lambda: zoo.TransformerConfig(
         "decoder",

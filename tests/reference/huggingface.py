@@ -317,6 +317,25 @@ CASES = {
         },
         LONG,
     ),
+    "lfm2": (
+        "Lfm2ForCausalLM",
+        "Lfm2Config",
+        {
+            **{key: value for key, value in DECODER.items() if key != "rms_norm_eps"},
+            "num_hidden_layers": 3,
+            "intermediate_size": 30,
+            "block_multiple_of": 7,
+            "block_ffn_dim_multiplier": 1.1,
+            "layer_types": ["conv", "full_attention", "conv"],
+            "conv_L_cache": 4,
+            "conv_bias": True,
+            "norm_eps": 1e-3,
+            "tie_word_embeddings": False,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 100.0},
+        },
+        # with biases, padding on the left changes its rows: it becomes products of biases
+        {"greedy": 64},
+    ),
     "olmoe": (
         "OlmoeForCausalLM",
         "OlmoeConfig",

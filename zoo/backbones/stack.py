@@ -22,6 +22,7 @@ from zoo.backbones.lengths import positions_of_packed, text_lengths
 from zoo.backbones.traced_once import TracedOnce
 from zoo.config import PositionConfig, TransformerConfig
 from zoo.config.checks import arguments_of
+from zoo.config.components import MIXERS
 from zoo.config.transformer import InitialGains
 
 
@@ -46,7 +47,7 @@ class TransformerStack(keras.layers.Layer):
         memory: `(batch, memory_length, hidden_dim)`.
         memory_padding_mask: `(batch, memory_length)`.
         memory_sequence_ids: Integers `(batch, memory_length)` of packed pairs: a token sees the memory of its own pair.
-        caches: One key-value cache per layer.
+        caches: One key-value cache per layer, or that of its mixer.
         cache_index: Number of entries already in the caches, a scalar integer or one per row `(batch,)`.
         projected_memory: The result of `project_memory`, in place of `memory`.
         training: Whether dropout is active.
@@ -93,9 +94,14 @@ class TransformerStack(keras.layers.Layer):
         return [self.blocks[number] for number in self.block_of_layer]
 
     @property
+    def attentions(self) -> dict[int, MultiHeadAttention]:
+        """The self-attention of each block that has it, and no mixer in its place, by the number of the block."""
+        return {index: block.attention for index, block in enumerate(self.blocks) if not self.config.has_mixer(index)}
+
+    @property
     def position_by_length(self) -> PositionEncoding | None:
         """The position encoding that depends on the length of the text; None if there is none."""
-        positions = [block.attention.position for block in self.blocks]
+        positions = (attention.position for attention in self.attentions.values())
         return next((position for position in positions if position is not None and position.depends_on_length), None)
 
     def _make_norm(self, name: str) -> keras.layers.Layer:
@@ -199,16 +205,30 @@ class TransformerStack(keras.layers.Layer):
                 **arguments,
             )
 
-        window = attention.window if attention.has_window(index) else None
-        return TransformerBlock(
-            attention=make_attention(
+        def make_mixer() -> keras.layers.Layer:
+            kind = MIXERS[config.mixer.kind]
+            return kind(
+                **arguments_of(kind, config.mixer),
+                kernel_initializer=self._initializer(),
+                output_initializer=self._initializer(gain=gains.output),
+                bias_initializer=config.bias_initializer,
+                name="mixer",
+                dtype=self.dtype_policy,
+            )
+
+        def make_self_attention() -> MultiHeadAttention:
+            window = attention.window if attention.has_window(index) else None
+            return make_attention(
                 "attention",
                 causal=self.causal,
                 position=self._block_position(index),
                 window=window,
                 path=path_up_to(AttentionMask(causal=self.causal, window=window), config.max_length),
                 latents=make_latents(),
-            ),
+            )
+
+        return TransformerBlock(
+            attention=make_mixer() if config.has_mixer(index) else make_self_attention(),
             cross_attention=make_attention("cross_attention") if self.has_cross_attention else None,
             feed_forward=self._make_feed_forward(index, gains),
             norm=self._make_norm("norm"),
@@ -300,7 +320,11 @@ class TransformerStack(keras.layers.Layer):
         if self.position_by_length is not None and sequence_length is None and caches is None:
             sequence_length = text_lengths(ops.shape(inputs)[1], padding_mask, sequence_ids)
         x = point(f"{self.name}.hidden", x)
-        return_weights = any(is_captured(f"{self.name}.{kind}") for kind in ("attention", "cross_attention"))
+        # weights are of each layer, and a mixer has none
+        has_weights = self.config.mixer is None
+        return_weights = has_weights and any(
+            is_captured(f"{self.name}.{kind}") for kind in ("attention", "cross_attention")
+        )
         rows = memory_rows = None
         if caches is None and not is_capturing():
             # given positions need not ascend, as they must where the causal order is by place
@@ -352,7 +376,8 @@ class TransformerStack(keras.layers.Layer):
 
     def _takes_lengths(self, kind: str, training: bool | None) -> bool:
         """Whether attention of all blocks, or their cross-attention, is by a kernel that takes lengths."""
-        return all(getattr(block, kind).takes_lengths(training) for block in self.blocks)
+        layers = self.attentions.values() if kind == "attention" else [block.cross_attention for block in self.blocks]
+        return bool(layers) and all(layer.takes_lengths(training) for layer in layers)
 
     def finish(self, hidden: Any, padding_mask: Any = None, training: bool | None = None) -> Any:
         """Returns the hidden states after the last layer as a call returns them: normed if there is a final norm.
@@ -365,9 +390,9 @@ class TransformerStack(keras.layers.Layer):
         return hidden if self.final_norm is None else normalize(self.final_norm, hidden, padding_mask, training)
 
     def make_caches(self, batch_size: Any, capacity: int) -> list[dict[str, Any]]:
-        """Returns empty key-value caches, one per layer.
+        """Returns empty caches, one per layer.
 
-        A layer with a window holds no more than the window.
+        A layer with a window, or with a convolution, holds no more than it sees.
 
         Args:
             batch_size: Rows.

@@ -392,6 +392,8 @@ class Transformer(Backbone):
 
     @property
     def attention_kinds(self) -> tuple[str, ...]:
+        if self.config.mixer is not None:
+            return ()  # weights are of each layer, and layers with a mixer have none
         architecture = self.config.architecture
         return ("encoder", "decoder", "cross") if architecture == "encoder_decoder" else (architecture,)
 

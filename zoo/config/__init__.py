@@ -3,7 +3,7 @@
 from typing import Any
 
 from zoo.config.checks import shorten
-from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
+from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, MixerConfig, NormConfig
 from zoo.config.model import ModelConfig
 from zoo.config.names import renamed_in_errors
 from zoo.config.position import PositionConfig
@@ -40,6 +40,7 @@ __all__ = [
     "AttentionConfig",
     "EmbeddingConfig",
     "FeedForwardConfig",
+    "MixerConfig",
     "ModelConfig",
     "NormConfig",
     "REPLACEABLE",

@@ -9,6 +9,7 @@ from layers.constructor_arguments import constructor_arguments
 from layers.feed_forward import FeedForward
 from layers.norm_makers import norm_class
 from layers.router import check_groups
+from layers.short_convolution import ShortConvolution
 from zoo.config.checks import (
     in_pattern,
     require,
@@ -19,6 +20,9 @@ from zoo.config.checks import (
     require_types,
     shorten,
 )
+
+# the layers that take the place of attention, by their kinds
+MIXERS = {"short_convolution": ShortConvolution}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +147,32 @@ class AttentionConfig:
     def has_window(self, index: int) -> bool:
         """Returns whether the layer of this number has the window."""
         return self.window is not None and in_pattern(self.window_layers, index)
+
+
+@dataclasses.dataclass(frozen=True)
+class MixerConfig:
+    """What mixes the tokens in some layers of a decoder, in the place of attention.
+
+    Args:
+        kind: "short_convolution", see `layers.ShortConvolution`.
+        layers: A repeating pattern of the layers that have the mixer, for example `(True, True, False)`; the others
+            have attention. None for all layers.
+        kernel_size: Number of positions that a convolution sees.
+        use_bias: Whether linear maps and the convolution have biases.
+    """
+
+    kind: str
+    layers: tuple[bool, ...] | None = None
+    kernel_size: int = 3
+    use_bias: bool = False
+
+    def __post_init__(self) -> None:
+        require_types(self, "mixer.")
+        require(self.kind in MIXERS, "mixer.kind", self.kind, f"one of {tuple(MIXERS)}")
+        require_positive(self, "mixer.", "kernel_size")
+        require_pattern("mixer.layers", self.layers)
+        allowed = "None, or a pattern with True for some layer"
+        require(self.layers is None or True in self.layers, "mixer.layers", self.layers, allowed)
 
 
 @dataclasses.dataclass(frozen=True)

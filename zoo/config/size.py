@@ -56,7 +56,7 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
     sizes = {
         f"vocabulary_size={config.vocabulary_size}": config.vocabulary_size * (embedding.factor_dim or width),
         f"{choice} of hidden_dim={width} with {heads} heads of {config.head_dim}": (
-            layers * _attention_weights(config) + decoder_layers * _attention_weights(decoder)
+            _mixing_weights(config, layers) + decoder_layers * _attention_weights(decoder)
         ),
         f"feed_forward.intermediate_dim={network.intermediate_dim}": (
             _network_weights(config, layers) + (_network_weights(decoder, decoder_layers) if decoder is config else 0)
@@ -85,6 +85,15 @@ def _of_transformer(config: TransformerConfig) -> dict[str, int]:
             config.vocabulary_size * config.output_dim
         )
     return sizes
+
+
+def _mixing_weights(config: TransformerConfig, layers: int) -> int:
+    """Weights of the projections of attention, and of the mixers in its place, of so many layers."""
+    mixer = config.mixer
+    if mixer is None:
+        return layers * _attention_weights(config)
+    mixers = count_in_pattern(mixer.layers, layers)
+    return (layers - mixers) * _attention_weights(config) + mixers * 4 * config.hidden_dim**2
 
 
 def _attention_weights(config: TransformerConfig) -> int:

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import keras
 
-from zoo.config.checks import require, require_in_use, require_positive, require_rates, require_types
-from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
+from zoo.config.checks import in_pattern, require, require_in_use, require_positive, require_rates, require_types
+from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, MixerConfig, NormConfig
 from zoo.config.model import ModelConfig
 from zoo.config.position import PositionConfig
 
@@ -46,6 +46,7 @@ class TransformerConfig(ModelConfig):
         attention, position, norm, feed_forward, embedding: The choices of each part.
         attention_position: A second position encoding, which acts in attention while `position` acts on the embeddings
             (MPNet); None for none.
+        mixer: What takes the place of attention in some or all layers of a decoder; None for attention in all.
         dropout: Rate of the dropout on sublayer outputs (residual dropout) and on the embedding.
         pooler: Whether an encoder has a pooler, `tanh(dense(first hidden state))` (BERT), see `Transformer.pool`.
         residual_scale: Factor on residual branches; "deep_norm" for that of DeepNorm, which depends on the number of
@@ -90,6 +91,7 @@ class TransformerConfig(ModelConfig):
     feed_forward: FeedForwardConfig = FeedForwardConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
     attention_position: PositionConfig | None = None
+    mixer: MixerConfig | None = None
     dropout: float = 0.1
     pooler: bool = False
     residual_scale: float | str = 1.0
@@ -150,6 +152,7 @@ class TransformerConfig(ModelConfig):
         of_decoder = ("num_decoder_layers", "decoder_num_heads", "decoder_intermediate_dim")
         rules = [(name, has_decoder, where) for name in of_decoder]
         is_encoder = self.architecture == "encoder"
+        rules.append(("mixer", self.architecture == "decoder", f"{where}: a mixer sees no later tokens"))
         require_in_use(self, "", *rules, ("pooler", is_encoder, where))
         rules = [(name, is_encoder, where) for name in ("output_dim", "token_dropout")]
         require_in_use(self.embedding, "embedding.", *rules)
@@ -163,6 +166,10 @@ class TransformerConfig(ModelConfig):
             self.attention.num_heads,
             f"a divisor of hidden_dim={self.hidden_dim} where attention.head_dim is not given",
         )
+
+    def has_mixer(self, index: int) -> bool:
+        """Returns whether the layer of this number has the mixer in the place of attention."""
+        return self.mixer is not None and in_pattern(self.mixer.layers, index)
 
     @property
     def position_in_attention(self) -> PositionConfig:
@@ -232,6 +239,7 @@ class TransformerConfig(ModelConfig):
             ("attention.scale_by_layer", self.attention.scale_by_layer),
             ("norm.first_attention=False", not self.norm.first_attention),
             ("drop_path", self.drop_path > 0),
+            ("mixer", self.mixer is not None),
         ):
             require(not differs, "layer_groups", self.layer_groups, f"None with {name}: layers of a group are the same")
 

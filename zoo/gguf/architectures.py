@@ -45,6 +45,8 @@ class Architecture:
         transposed: Whether the family stores kernels the other way round than files do.
         by_head: Whether the family stores the queries that share a key beside this key and its value, and files those
             of all heads.
+        by_layer: Whether files have the number of key-value heads of each layer, 0 where a mixer takes the place of
+            attention.
         constants: Fields that all files have, with the one value that the family knows.
         merged: Tensors that files have in another form, by their names in the library.
         is_complete: Whether `keys` gives all keys but the size of the vocabulary.
@@ -59,6 +61,7 @@ class Architecture:
     shifted_norms: bool = False
     transposed: bool = False
     by_head: bool = False
+    by_layer: bool = False
     constants: Mapping[str, float] = dataclasses.field(default_factory=dict)
     merged: Mapping[str, Merged] = dataclasses.field(default_factory=dict)
     is_complete: bool = False
@@ -343,6 +346,18 @@ def _mpt(fields: Fields) -> Keys:
     }
 
 
+def _lfm2(fields: Fields) -> Keys:
+    layers = fields.count("block_count")
+    heads = fields.counts("attention.head_count_kv", layers, fields.count("attention.head_count"))
+    return {
+        "norm_eps": fields.number("attention.layer_norm_rms_epsilon", 1e-5),
+        "block_auto_adjust_ff_dim": False,
+        "conv_L_cache": fields.count("shortconv.l_cache"),
+        "conv_bias": False,  # llama.cpp reads none
+        "layer_types": ["full_attention" if number else "conv" for number in heads],
+    }
+
+
 def _nemotron(fields: Fields) -> Keys:
     width = fields.count("embedding_length") // fields.count("attention.head_count")
     head_dim = fields.count("attention.key_length", width)
@@ -504,6 +519,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "granite": Architecture("granite", "GraniteForCausalLM", _granite, _SCALES, permuted=True),
     "granitemoe": Architecture(
         "granitemoe", "GraniteMoeForCausalLM", _granitemoe, permuted=True, merged=_EXPERTS_OF_GRANITE
+    ),
+    "lfm2": Architecture(
+        "lfm2",
+        "Lfm2ForCausalLM",
+        _lfm2,
+        {"norm_eps": "attention.layer_norm_rms_epsilon", "conv_L_cache": "shortconv.l_cache"},
+        by_layer=True,
     ),
     "llama": Architecture("llama", "LlamaForCausalLM", _llama, permuted=True),
     "mpt": Architecture(

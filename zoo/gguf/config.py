@@ -45,7 +45,8 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
             "intermediate_size": fields.count("feed_forward_length"),
             "num_hidden_layers": layers,
             "num_attention_heads": heads,
-            "num_key_value_heads": fields.count("attention.head_count_kv", heads),
+            # layers without attention have none
+            "num_key_value_heads": max(fields.counts("attention.head_count_kv", layers, heads)) or heads,
             "head_dim": head_dim,
             "max_position_embeddings": fields.count("context_length"),
             "rms_norm_eps": fields.number("attention.layer_norm_rms_epsilon", 1e-6),

@@ -101,6 +101,27 @@ class Fields:
             raise ValueError(f"{self.header.path}: {key} must be from 1 up to {2**31 - 1}, got {value}.")
         return value
 
+    def counts(self, name: str, layers: int, default: int) -> list[int]:
+        """Returns an integer of at least 0 for each layer: one for all of them, or a list.
+
+        Args:
+            name: Its name, without the architecture.
+            layers: Number of layers.
+            default: What a missing field means.
+
+        Raises:
+            ValueError: If one is no integer, or too small or large, or there is another number of them.
+        """
+        key = f"{self.architecture}.{name}"
+        value = self.header.get(key, (int, np.ndarray), default)
+        found = value.tolist() if isinstance(value, np.ndarray) else [value] * layers
+        if len(found) != layers or not all(isinstance(each, int) and 0 <= each < 2**31 for each in found):
+            raise ValueError(
+                f"{self.header.path}: {key} must be an integer from 0 up to {2**31 - 1} for each of {layers} layers, "
+                f"got {quote(found)}."
+            )
+        return found
+
     def number(self, name: str, default: float) -> float:
         """Returns a number: the shortest decimal that is the same in float32, see `shortest`.
 

@@ -35,12 +35,14 @@ class Place(NamedTuple):
         expert: Which part along its first axis; None for all of it.
         merged: How it is made of this tensor and of others; None where it is this one.
         others: The names of these.
+        middle_axis: Whether the family has an axis of size 1 before the last one, and files have none.
     """
 
     stored: str
     expert: int | None = None
     merged: Merged | None = None
     others: tuple[str, ...] = ()
+    middle_axis: bool = False
 
     @property
     def stem(self) -> str:
@@ -82,6 +84,8 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
         tensor = read_tensor(header.tensors[place.stored], place.expert)
         if place.merged is not None:
             return place.merged.join(tensor, *(read_tensor(header.tensors[other]) for other in place.others))
+        if place.middle_axis:
+            return tensor[:, None]
         if architecture.permuted and place.stem in heads:
             return halves_from_neighbours(tensor, heads[place.stem])
         if architecture.by_head and place.stem == "attn_qkv":
@@ -95,6 +99,7 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
         if place.merged is not None:
             return place.merged.shape(whole)
         whole = whole if place.expert is None else whole[1:]
+        whole = (whole[0], 1, *whole[1:]) if place.middle_axis else whole
         return tuple(reversed(whole)) if architecture.transposed and place.is_kernel else whole
 
     yield TensorFiles({name: shape(place) for name, place in places.items()}, get, path.name)
@@ -155,7 +160,9 @@ def hub_names(architecture: str, family: Family, config: TransformerConfig) -> d
                 continue
             for leaf, ours in (("weight", layer.weight), ("bias", layer.bias)):
                 for expert in experts:
-                    places[layer.name.format(index, expert) + ours] = Place(f"{found}.{leaf}", expert)
+                    middle_axis = layer.middle_axis and leaf == "weight"
+                    name = layer.name.format(index, expert) + ours
+                    places[name] = Place(f"{found}.{leaf}", expert, middle_axis=middle_axis)
     merged_places: dict[str, Place] = {}
     for name, merged in ARCHITECTURES[architecture].merged.items():
         for index in range(layers):

@@ -22,6 +22,7 @@ _SPLITS = {
     "smollm": ("digits", "gpt2"),
     "starcoder": ("digits", "gpt2"),
     "llama-bpe": ("llama3",),
+    "lfm2": ("llama3",),
     "smaug-bpe": ("llama3",),
     "chatglm-bpe": ("llama3",),
     "glm4": ("llama3",),
@@ -31,7 +32,7 @@ _SPLITS = {
     "bloom": ("bloom",),
 }
 # those that take a word whole where it is a token, whatever its merges
-_WHOLE_WORDS = ("llama-bpe", "smaug-bpe")
+_WHOLE_WORDS = ("llama-bpe", "smaug-bpe", "lfm2")
 ROLES = {
     **{"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding", "mask": "mask"},
     **{"cls": "cls", "sep": "seperator"},  # so llama.cpp spells it

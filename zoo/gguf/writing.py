@@ -55,7 +55,7 @@ _NAMES = {
 
 
 # how the package adds a value
-_ADD = {bool: "add_bool", int: "add_uint32", float: "add_float32", str: "add_string"}
+_ADD = {bool: "add_bool", int: "add_uint32", float: "add_float32", str: "add_string", list: "add_array"}
 
 
 def write_gguf(task: Any, path: str | os.PathLike[str], weights: str = "float16", name: str | None = None) -> None:
@@ -130,6 +130,9 @@ def _fields(values: dict[str, Any], architecture: Architecture, config: Transfor
         place = values[outer[0]] if outer else values
         if place.get(key) is not None:
             found[theirs] = place[key]
+    if architecture.by_layer:
+        heads = "attention.head_count_kv"
+        found[heads] = [0 if config.has_mixer(index) else found[heads] for index in range(config.num_layers)]
     yield from found.items()
     # families with one width say none
     if "feed_forward_length" not in found:
@@ -237,7 +240,9 @@ def _tensors(
                     experts[place.stored] = {}
                 continue
             stem = place.stem
-            if architecture.permuted and stem in heads:
+            if place.middle_axis:
+                tensor = tensor[:, 0]
+            elif architecture.permuted and stem in heads:
                 tensor = neighbours_from_halves(tensor, heads[stem])
             elif architecture.by_head and stem == "attn_qkv":
                 tensor = parts_from_groups(tensor, config)

@@ -28,6 +28,7 @@ from zoo.huggingface import (  # noqa: F401
     granite,
     granitemoe,
     helium,
+    lfm2,
     llama,
     mixtral,
     modernbert,

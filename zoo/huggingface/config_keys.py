@@ -103,10 +103,11 @@ _GROUPS = {
         num_local_experts num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size ffn_dim
         embedding_size num_hidden_groups pooler_hidden_size kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim
         n_routed_experts n_shared_experts rotary_dim n_embed input_embedding_size output_embedding_size
+        conv_L_cache block_multiple_of
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
         num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels q_lora_rank n_group
-        topk_group num_kv_heads ffn_hidden_size
+        topk_group num_kv_heads ffn_hidden_size block_ff_dim
         """,
     _INDEX: "type_vocab_size pad_token_id",
     _POSITIONS: """
@@ -139,7 +140,7 @@ _GROUPS = {
         use_bias use_parallel_residual norm_topk_prob qkv_bias do_layer_norm_before enable_bias
         layer_norm_elementwise_affine _remove_final_layer_norm rope_interleave
         scale_attn_by_inverse_layer_idx alibi bias multi_query new_decoder_architecture parallel_attn qk_layernorm
-        use_qkv_bias rotary_value
+        use_qkv_bias rotary_value conv_bias block_auto_adjust_ff_dim tie_embedding
         """,
     dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
     _POSITIVE: """
@@ -149,7 +150,8 @@ _GROUPS = {
         routed_scaling_factor
         """,
     dataclasses.replace(_POSITIVE, may_be_null=True): (
-        "partial_rotary_factor attn_logit_softcapping final_logit_softcapping clip_qkv softmax_scale logit_scale"
+        "partial_rotary_factor attn_logit_softcapping final_logit_softcapping clip_qkv softmax_scale logit_scale "
+        "block_ffn_dim_multiplier"
     ),
     _DEVIATION: "initializer_range init_std router_aux_loss_coef aux_loss_alpha",
     _RATE: """
@@ -163,7 +165,7 @@ _GROUPS = {
     dataclasses.replace(_TEXTS, may_be_null=True): "layer_types attention_layers",
     Key("lists of a list of texts and a count", _are_repeated_texts, may_be_null=True): "attention_types",
     Key("a list of 0 and 1, or null", _is_list_of_flags): "no_rope_layers",
-    Key("a list of integers", _typed(list[int]), may_be_null=True): "mlp_only_layers",
+    Key("a list of integers", _typed(list[int]), may_be_null=True): "mlp_only_layers full_attn_idxs",
     Key("1 or 2", lambda value, most: is_integer(value) and value in (1, 2), may_be_null=True): (
         "num_ln_in_parallel_attn"
     ),
@@ -212,6 +214,8 @@ _CHOICES = {
     "feed_forward.weight_scale": "routed_scaling_factor",
     "feed_forward.gate_limit": "swiglu_limit",
     "feed_forward.load_balance_weight": "router_aux_loss_coef aux_loss_alpha",
+    "mixer.kernel_size": "conv_L_cache",
+    "mixer.use_bias": "conv_bias",
     "branch_scale": "residual_multiplier",
     "embedding.scale": "embedding_multiplier",
     "embedding.output_scale": "logit_scale logits_scaling",

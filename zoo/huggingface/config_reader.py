@@ -73,7 +73,8 @@ ACTIVATION_NAMES = {
 }
 # how the projections to the vocabulary of encoders are named
 _PROJECTIONS = ("decoder.weight", "generator_lm_head.weight", "vocab_projector.weight")
-_REQUIRED = object()
+# stands for a key that must be there
+REQUIRED: Any = object()
 
 
 class ConfigReader:
@@ -114,7 +115,7 @@ class ConfigReader:
         if isinstance(tensors, Mapping):
             self.elements = sum(math.prod(shape) for shape in tensors.values())
 
-    def take(self, key: str, default: Any = _REQUIRED) -> Any:
+    def take(self, key: str, default: Any = REQUIRED) -> Any:
         """Returns the value of a key, or `default` where it is missing.
 
         Raises:
@@ -139,7 +140,7 @@ class ConfigReader:
     def _take(self, key: str, default: Any) -> Any:
         self._taken.add(key)
         if key not in self.values:
-            if default is _REQUIRED:
+            if default is REQUIRED:
                 raise ValueError(f"config.json with model_type={quote(self.values.get('model_type'))} lacks {key!r}.")
             return default
         if key in KEYS:

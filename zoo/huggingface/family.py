@@ -189,16 +189,29 @@ def window_of_layers(layer_types: list[str], layers: int, window: tuple[int | No
     Raises:
         ValueError: If there is another type, or another number of them.
     """
-    if len(layer_types) != layers:
-        raise ValueError(f"layer_types must have an entry for each of {layers} layers, got {len(layer_types)}.")
-    if not set(layer_types) <= {"full_attention", "sliding_attention"}:
-        raise ValueError(
-            f"layer_types must be 'full_attention' or 'sliding_attention', got {quote(sorted(set(layer_types)))}."
-        )
+    require_layer_types(layer_types, layers, ("full_attention", "sliding_attention"))
     pattern = shortest_pattern([kind == "sliding_attention" for kind in layer_types])
     if True not in pattern:
         return {}
     return {"window": window, "window_layers": None if pattern == (True,) else pattern}
+
+
+def require_layer_types(layer_types: list[str], layers: int, kinds: tuple[str, str]) -> None:
+    """Checks the types of layers.
+
+    Args:
+        layer_types: One of `kinds` for each layer.
+        layers: Number of layers.
+        kinds: The types that a family has.
+
+    Raises:
+        ValueError: If there is another type, or another number of them.
+    """
+    if len(layer_types) != layers:
+        raise ValueError(f"layer_types must have an entry for each of {layers} layers, got {len(layer_types)}.")
+    if not set(layer_types) <= set(kinds):
+        allowed = " or ".join(map(repr, kinds))
+        raise ValueError(f"layer_types must be {allowed}, got {quote(sorted(set(layer_types)))}.")
 
 
 def sliding_but_every(layers: int, period: Any) -> list[str]:

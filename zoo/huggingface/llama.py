@@ -12,7 +12,7 @@ from zoo.config import (
     TransformerConfig,
 )
 from zoo.config.checks import require
-from zoo.huggingface.config_reader import ACTIVATION_NAMES, ConfigReader
+from zoo.huggingface.config_reader import ACTIVATION_NAMES, REQUIRED, ConfigReader
 from zoo.huggingface.decoder_heads import decoder_heads, take_head_keys
 from zoo.huggingface.family import Family, register_family, types_of_layers, window_of_layers
 from zoo.huggingface.rotary import read_rotary, write_rotary
@@ -40,6 +40,7 @@ Choices = Callable[[ConfigReader], dict[str, Any]]
 DEFAULTS = {
     "head_dim": None,
     "hidden_act": "silu",
+    "intermediate_size": REQUIRED,
     "max_position_embeddings": 2048,
     "num_key_value_heads": None,
     "original_max_position_embeddings": None,
@@ -101,7 +102,7 @@ def read(
         ),
         norm=NormConfig("rms", "pre", epsilon=reader.take("rms_norm_eps", defaults["rms_norm_eps"])),
         feed_forward=FeedForwardConfig(
-            reader.take("intermediate_size"),
+            reader.take("intermediate_size", defaults["intermediate_size"]),
             reader.take_activation("hidden_act", defaults["hidden_act"]),
             gated=True,
             use_bias=reader.take("mlp_bias", False),

@@ -20,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from layers.feed_forward import FeedForward
+from layers.keras_internals import sublayers
 from layers.mixture_of_experts import MixtureOfExperts
 from zoo.backbones.adapters import is_factor
 from zoo.backbones.transformer import Transformer
@@ -53,6 +54,8 @@ class Stored:
         weight: What follows the name of a kernel, an embedding or the factor of a norm.
         bias: What follows the name of a bias.
         leading_axes: Number of further axes of size 1 of the tensor, before ours.
+        middle_axis: Whether there is an axis of size 1 between the two of a kernel, as in a convolution of each
+            feature.
 
     Example:
 
@@ -67,6 +70,7 @@ class Stored:
     weight: str = ".weight"
     bias: str = ".bias"
     leading_axes: int = 0
+    middle_axis: bool = False
 
 
 Table = Mapping[str | tuple[str, ...], str | Stored]
@@ -82,6 +86,7 @@ class Row:
         transposed: Whether the last two axes of the tensor are exchanged.
         groups: In how many groups each variable is cut, see `Stored`.
         leading_axes: Number of further axes of size 1 of the tensor, before those of the variables.
+        middle_axis: Whether there is an axis of size 1 before the last one.
     """
 
     name: str
@@ -89,18 +94,21 @@ class Row:
     transposed: bool
     groups: int = 1
     leading_axes: int = 0
+    middle_axis: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the tensor in the file."""
         shape = (*self.variables[0].shape[:-1], sum(variable.shape[-1] for variable in self.variables))
         shape = (*shape[:-2], shape[-1], shape[-2]) if self.transposed else tuple(shape)
+        shape = (*shape[:-1], 1, shape[-1]) if self.middle_axis else shape
         return (1,) * self.leading_axes + shape
 
     def read(self, tensor: np.ndarray) -> None:
         """Gives the variables the values of the tensor."""
         if not (tensor.dtype.kind == "f" or tensor.dtype == ml_dtypes.bfloat16):
             raise ValueError(f"{self.name} must hold floating-point numbers, got {tensor.dtype}.")
+        tensor = tensor[..., 0, :] if self.middle_axis else tensor
         tensor = np.swapaxes(tensor, -1, -2) if self.transposed else tensor
         tensor = tensor.reshape(*tensor.shape[:-1], self.groups, -1)
         start = 0
@@ -224,15 +232,17 @@ def named_layers(backbone: Transformer) -> dict[str, Any]:
             layers[f"{side}.{name}"] = getattr(position, "table", position)
             layers[f"{side}.{name}_norm"] = getattr(position, "norm", None)
         for index, block in enumerate(stack.blocks):
-            layers |= {f"{side}.{index}.{name}": layer for name, layer in _block_layers(block).items()}
-            if block.attention.position not in (stack.position, stack.attention_position):
-                layers[f"{side}.{index}.attention.position"] = block.attention.position
+            parts = _block_layers(block, stack.config.has_mixer(index))
+            layers |= {f"{side}.{index}.{name}": layer for name, layer in parts.items()}
+        for index, attention in stack.attentions.items():
+            if attention.position not in (stack.position, stack.attention_position):
+                layers[f"{side}.{index}.attention.position"] = attention.position
     return {name: layer for name, layer in layers.items() if layer is not None and layer.weights}
 
 
-def _block_layers(block: Any) -> dict[str, Any]:
-    layers = {}
-    for name in ("attention", "cross_attention"):
+def _block_layers(block: Any, has_mixer: bool) -> dict[str, Any]:
+    layers = _mixer_layers(block.attention) if has_mixer else {}
+    for name in ("cross_attention",) if has_mixer else ("attention", "cross_attention"):
         attention = getattr(block, name)
         if attention is not None:
             for part in ("query", "key", "value", "gate", "output"):
@@ -245,6 +255,13 @@ def _block_layers(block: Any) -> dict[str, Any]:
     layers |= {f"{name}_norm": norm for name, norm in block.norms.items()}
     layers |= {f"{name}_norm_after": norm for name, norm in block.norms_after.items()}
     return layers
+
+
+def _mixer_layers(mixer: Any) -> dict[str, Any]:
+    parts = sublayers(mixer, recursive=False, include_self=False)
+    inside = {id(weight) for part in parts for weight in part.weights}
+    own = {weight.name: layer_view(bias=weight) for weight in mixer.weights if id(weight) not in inside}
+    return {f"mixer.{name}": layer for name, layer in [*((part.name, part) for part in parts), *own.items()]}
 
 
 def _network_layers(name: str, network: Any) -> dict[str, Any]:
@@ -340,7 +357,8 @@ def _rows_of(name: str, stored: Stored, parts: dict[str, Any]) -> list[Row]:
                 raise ValueError(f"{part} must have a multiple of {stored.groups} outputs, got {variable.shape[-1]}.")
         ending = getattr(stored, LEAVES[leaf])
         if "{}" not in name:
-            rows.append(Row(name + ending, variables, transposed, stored.groups, stored.leading_axes))
+            middle_axis = leaf == "kernel" and stored.middle_axis
+            rows.append(Row(name + ending, variables, transposed, stored.groups, stored.leading_axes, middle_axis))
             continue
         for expert, slices in enumerate(zip(*(variable.each() for variable in variables), strict=True)):
             rows.append(Row(name.replace("{}", str(expert)) + ending, slices, transposed, stored.groups))

@@ -313,7 +313,11 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     """
     values = config.to_dict()
     parts = ("attention", "position", "norm", "feed_forward", "embedding")
+    mixer = values.pop("mixer") or {}
     flat = {key: value for key, value in values.items() if key not in parts}
+    flat["mixer.layers"] = [config.has_mixer(index) for index in range(config.num_layers)]
+    if any(flat["mixer.layers"]):
+        flat |= {f"mixer.{key}": value for key, value in mixer.items() if key != "layers"}
     for part in parts:
         flat |= {f"{part}.{key}": value for key, value in values[part].items()}
     # these matter to training only

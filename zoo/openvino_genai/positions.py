@@ -31,7 +31,7 @@ def positions_as_tables(backbone: Any) -> Iterator[None]:
     """
     count = backbone.config.max_length
     replaced: dict[int, tuple[Any, str]] = {}
-    for hooks in (block.attention.position_hooks() for block in backbone.decoder.blocks):
+    for hooks in (attention.position_hooks() for attention in backbone.decoder.attentions.values()):
         if type(hooks).prepare is not PositionHooks.prepare:
             replaced[id(hooks)] = hooks, "prepare"
     embedded = backbone.decoder.position

@@ -41,10 +41,9 @@ def _objection(backbone: Any) -> str | None:
         return f"its pipelines take decoders alone, this is a {type(backbone).__name__} that is none"
     if not backbone.decodes_rows:
         return "its positions depend on the length of the whole text, which a step does not know"
-    attentions = [block.attention for block in backbone.decoder.blocks]
-    if any(not hasattr(attention, "cache_layout") for attention in attentions):
+    if config.mixer is not None:
         return "it has layers without attention, whose state is no key and value of each token"
-    for attention in attentions:
+    for attention in backbone.decoder.attentions.values():
         hooks = type(attention.position_hooks())
         if hooks.on_pairs is not PositionHooks.on_pairs or hooks.on_output is not PositionHooks.on_output:
             return (
@@ -67,14 +66,13 @@ def is_plain(backbone: Any) -> bool:
     Args:
         backbone: The backbone.
     """
-    attentions = [block.attention for block in backbone.decoder.blocks]
     return all(
         attention.window is None
         and attention.block_size is None
         and attention.latents is None
         and attention.logit_soft_cap is None
         and type(attention.position_hooks()).score_bias is PositionHooks.score_bias
-        for attention in attentions
+        for attention in backbone.decoder.attentions.values()
     )
 
 
@@ -142,7 +140,7 @@ def _traced(backbone: Any) -> Any:
 
 @contextlib.contextmanager
 def _kept_by_runtime(backbone: Any) -> Iterator[None]:
-    attentions = [block.attention for block in backbone.decoder.blocks]
+    attentions = list(backbone.decoder.attentions.values())
     layouts = [attention.cache_layout for attention in attentions]
     try:
         for attention in attentions:

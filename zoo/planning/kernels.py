@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
+from layers.keras_internals import sublayers
 from layers.mixture_of_experts import MixtureOfExperts
 from zoo.distribution.layouts import DATA, Partition, divided_along_data
 
@@ -13,7 +14,7 @@ Side = Literal["source", "target"]
 _MATRICES = ("kernel", "lora_a", "lora_b")
 # products by what they are multiplied with
 _GROUPS = {
-    "attention": {"query", "key", "value"},
+    "attention": {"query", "key", "value", "input_gate", "output_gate"},
     "output": {"output"},
     "up": {"gate", "up"},
     "down": {"down"},
@@ -61,6 +62,7 @@ class Layer(NamedTuple):
     Args:
         block: Its block.
         side: Whose tokens it computes.
+        has_mixer: Whether it has a mixer in the place of attention.
         trains_before: Whether a weight before it trains, so that gradients pass through the whole of it.
         attention_trains: Whether one does before it or in its attention.
         trains: Whether one does before it or in it.
@@ -68,6 +70,7 @@ class Layer(NamedTuple):
 
     block: Any
     side: Side
+    has_mixer: bool
     trains_before: bool
     attention_trains: bool
     trains: bool
@@ -206,7 +209,7 @@ def kernels_of_layers(backbone: Any, layers: Iterable[Layer], weights: Iterable[
         block = layer.block
         experts = experts_of(block.feed_forward)
         of_experts = {id(kernel) for kernel in experts.kernels} if experts else set()
-        first = _inputs_of(block.attention)
+        first = _inputs_of(block)
         of_source = set()
         if block.cross_attention is not None:
             attention = block.cross_attention
@@ -259,11 +262,11 @@ def kernels_around(backbone: Any, output: Any, weights: Iterable[Weight]) -> lis
     return kernels
 
 
-def _inputs_of(attention: Any) -> set[int]:
-    """The weights that are multiplied by the inputs of an attention."""
-    names = ("query", "key", "value")
-    found = (getattr(attention, f"{name}_projection", None) for name in names)
-    return _ids(*(projection for projection in found if projection is not None))
+def _inputs_of(block: Any) -> set[int]:
+    """The weights that are multiplied by the inputs of an attention, or of a mixer in its place."""
+    names = _GROUPS["attention"]
+    parts = sublayers(block.attention, recursive=False, include_self=False)
+    return _ids(*(part for part in parts if part.name in names))
 
 
 def _ids(*parts: Any) -> set[int]:

@@ -28,9 +28,10 @@ class LayerShape(NamedTuple):
 
     Args:
         side: Whose tokens it computes.
-        heads, key_value_heads: Numbers of heads.
+        heads, key_value_heads: Numbers of heads; 0 where a mixer takes the place of attention.
         key_dim, value_dim: Widths of a head.
         window: Tokens that a token attends to at most; None for all.
+        mixer_dim: Numbers of a token between the products of a mixer; 0 with attention.
         has_cross_attention: Whether it also attends to the source, with as many heads.
         intermediate_dim: Numbers between the two products of the feed-forward network; with experts of those that all
             tokens share.
@@ -51,6 +52,7 @@ class LayerShape(NamedTuple):
     key_dim: int
     value_dim: int
     window: int | None
+    mixer_dim: int
     has_cross_attention: bool
     intermediate_dim: int
     gated: bool
@@ -186,7 +188,8 @@ def _layers_of(backbone: Any) -> list[Layer]:
         if stack is None:
             continue
         side = "source" if stack is backbone.encoder and backbone.decoder is not None else "target"
-        for block in stack.layers_in_order():
+        for number in stack.block_of_layer:
+            block = stack.blocks[number]
             in_attention = any(
                 weight.trainable
                 for part in (block.attention, block.cross_attention)
@@ -194,35 +197,42 @@ def _layers_of(backbone: Any) -> list[Layer]:
                 for weight in part.weights
             )
             in_block = any(weight.trainable for weight in block.weights)
-            layers.append(Layer(block, side, before, before or in_attention, before or in_block))
+            has_mixer = stack.config.has_mixer(number)
+            layers.append(Layer(block, side, has_mixer, before, before or in_attention, before or in_block))
             before = before or in_block
     return layers
 
 
 def _layer_shape(layer: Layer) -> LayerShape:
-    block = layer.block
-    attention, network = block.attention, block.feed_forward
+    block, network = layer.block, layer.block.feed_forward
     experts, width, parameters = experts_of(network), network.intermediate_dim, 0
     if isinstance(network, MixtureOfExperts):
         # what passes through the experts is counted by their rows
         width = network.shared_intermediate_dim or 0
         parameters = sum(math.prod(weight.shape) for weight in experts.kernels)
-    window = attention.window
+    of_attention: dict[str, Any] = dict.fromkeys(("heads", "key_value_heads", "key_dim", "value_dim"), 0)
+    of_attention |= {"window": None, "attention_dropout": False}
+    if not layer.has_mixer:
+        attention, window = block.attention, block.attention.window
+        of_attention = {
+            "heads": attention.num_heads,
+            "key_value_heads": attention.num_key_value_heads,
+            "key_dim": attention.head_dim,
+            "value_dim": attention.value_head_dim,
+            "window": None if window is None or None in window else sum(window) + 1,
+            "attention_dropout": bool(attention.dropout_rate),
+        }
     return LayerShape(
         layer.side,
-        attention.num_heads,
-        attention.num_key_value_heads,
-        attention.head_dim,
-        attention.value_head_dim,
-        None if window is None or None in window else sum(window) + 1,
-        block.cross_attention is not None,
-        width,
-        network.gated,
-        len(block.dropouts),
-        bool(attention.dropout_rate),
-        experts,
-        parameters,
-        layer.attention_trains,
-        layer.trains,
-        reads_of(block),
+        **of_attention,
+        mixer_dim=block.attention.kept_dim if layer.has_mixer else 0,
+        has_cross_attention=block.cross_attention is not None,
+        intermediate_dim=width,
+        gated=network.gated,
+        dropouts=len(block.dropouts),
+        experts=experts,
+        expert_parameters=parameters,
+        attention_trains=layer.attention_trains,
+        trains=layer.trains,
+        reads=reads_of(block),
     )

@@ -11,6 +11,7 @@ from zoo import (
     AttentionConfig,
     Backbone,
     FeedForwardConfig,
+    MixerConfig,
     NormConfig,
     PositionConfig,
     RecurrentConfig,
@@ -38,6 +39,11 @@ KINDS = {
     "window": {
         "position": PositionConfig("rotary"),
         "attention": AttentionConfig(4, num_key_value_heads=2, window=(4, 0), window_layers=(True, False)),
+    },
+    "short_convolution": {
+        "position": PositionConfig("rotary"),
+        "attention": AttentionConfig(2),
+        "mixer": MixerConfig("short_convolution", layers=(True, False)),
     },
     "alibi": {"position": PositionConfig("alibi"), "attention": AttentionConfig(2)},
     "sinusoidal": {"position": PositionConfig("sinusoidal"), "attention": AttentionConfig(2)},

@@ -26,6 +26,7 @@ CASES = {
     "llama_biases": ("llama", {}),
     "granite": ("granite", {}),
     "olmo2": ("olmo2", {}),
+    "lfm2": ("lfm2", {"mixer": {"use_bias": False}}),
     "cohere": ("command-r", {}),
     "gpt2": ("gpt2", {}),
     "gemma": ("gemma", {}),

@@ -1,0 +1,100 @@
+"""Decoders of which some layers have a mixer in the place of attention."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+import zoo
+from zoo.config.checks import ChoiceError
+from zoo.generation import Engine
+from zoo.openvino_genai.stateful import require_stateful
+from zoo.planning import Job, memory_of, model_shape, without_values
+from zoo.planning.operations import forward_operations
+
+MIXERS = {
+    "short_convolution": zoo.MixerConfig("short_convolution", (True, False), kernel_size=4, use_bias=True),
+}
+
+
+def config_of(kind, **options):
+    return zoo.TransformerConfig(
+        "decoder",
+        vocabulary_size=50,
+        hidden_dim=16,
+        num_layers=3,
+        max_length=32,
+        attention=zoo.AttentionConfig(4, num_key_value_heads=2),
+        position=zoo.PositionConfig("rotary"),
+        norm=zoo.NormConfig("rms", "pre"),
+        feed_forward=zoo.FeedForwardConfig(24, gated=True),
+        **{"mixer": MIXERS[kind], **options},
+    )
+
+
+@pytest.fixture(scope="module", params=MIXERS)
+def backbone(request):
+    backbone = zoo.Backbone.from_config(config_of(request.param))
+    generator = np.random.default_rng(0)
+    for weight in backbone.weights:
+        weight.assign(weight + generator.normal(0, 0.3, weight.shape))
+    return backbone
+
+
+def test_packed_sequences_give_what_separate_ones_give(backbone):
+    token_ids = np.random.default_rng(1).integers(0, 50, (1, 9))
+    inputs = {"token_ids": token_ids, "padding_mask": np.ones((1, 9), "bool")}
+    packed = backbone({**inputs, "sequence_ids": np.array([[1, 1, 1, 1, 2, 2, 2, 2, 2]])})
+    for part in (slice(0, 4), slice(4, 9)):
+        alone = backbone({name: values[:, part] for name, values in inputs.items()})
+        np.testing.assert_allclose(packed[:, part], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_what_only_attention_has_is_refused_or_left_out(backbone):
+    inputs = {"token_ids": np.ones((1, 3), "int32"), "padding_mask": np.ones((1, 3), "bool")}
+    assert backbone.attention_weights(inputs) == {}
+    with pytest.raises(ValueError, match="it has layers without attention"):
+        require_stateful(backbone)
+    with pytest.raises(ValueError, match="draft must be None with caches that cannot be rewound"):
+        Engine(backbone, backbone).require_rewinding(20)
+
+
+def test_low_rank_updates(backbone):
+    paths = dict(backbone.adapters.candidates())
+    assert {"decoder/block_0/mixer/output", "decoder/block_1/attention/output"} <= set(paths)
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+def test_plans(kind):
+    config = config_of(kind)
+    shape = model_shape(without_values(config))
+    assert shape.parameters == sum(np.prod(weight.shape) for weight in zoo.Backbone.from_config(config).weights)
+    scores = 2 * 4 * (4 + 4) * 8  # one layer of three has attention, for 8 tokens
+    products = 2 * sum(kernel.size * kernel.uses for kernel in shape.kernels)
+    assert forward_operations(shape, 1, 8) == 8 * (products + scores)
+    assert memory_of(shape, Job(config, 2, 8)).activations > 0
+    assert min(zoo.config.minimum_weight_counts(config).values()) >= 0
+    assert sum(zoo.config.minimum_weight_counts(config).values()) <= shape.parameters
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"architecture": "encoder"}, "mixer must be None with architecture='encoder'"),
+        ({"layer_groups": 1}, "layer_groups must be None with mixer"),
+        ({"mixer": {"kind": "convolution"}}, r"mixer.kind must be one of \('short_convolution'"),
+        ({"mixer": {"kind": "short_convolution", "layers": (False,)}}, "mixer.layers must be None, or a pattern with"),
+    ],
+)
+def test_errors(choices, message):
+    values = config_of("short_convolution").to_dict()
+    with pytest.raises(ChoiceError, match=message):
+        zoo.config.config_from_dict(values | choices)
+
+
+def test_gradients_reach_all_weights(backbone):
+    tf = pytest.importorskip("tensorflow")
+    inputs = {"token_ids": np.arange(10).reshape(2, 5), "padding_mask": np.ones((2, 5), "bool")}
+    with tf.GradientTape() as tape:
+        loss = ops.mean(ops.square(backbone.logits(backbone(inputs, training=True))))
+    gradients = tape.gradient(loss, [weight.value for weight in backbone.trainable_weights])
+    assert all(np.abs(tf.convert_to_tensor(gradient)).max() > 0 for gradient in gradients)
