@@ -7,14 +7,16 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import logging
 import os
 import re
 import stat
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pooch
 
@@ -27,8 +29,13 @@ _PACKAGE = "package://"
 _ELSEWHERE = ("hf://", _PACKAGE)
 _CONFIGURATIONS = ("config.json", "adapter_config.json", "model/config.json")
 _PACKAGES = ("keras", "tensorflow", "tensorflow-text")
+# Seconds after which the log says that an export goes on.
+NEWS_SECONDS = 15.0
 # What a graph follows from beside the model.
 _CODE = tuple(Path(__file__).parents[2] / package for package in ("layers", "zoo"))
+
+_log = logging.getLogger(__name__)
+_Said = TypeVar("_Said")
 
 
 def default_cache() -> Path:
@@ -106,7 +113,7 @@ async def exported(source: str, task: str | None, cache: Path) -> Path:
         env={**os.environ, "KERAS_BACKEND": "tensorflow"},
     )
     try:
-        said, _ = await process.communicate()
+        said, _ = await _with_news(process.communicate(), source)
     finally:
         if process.returncode is None:
             process.kill()
@@ -122,6 +129,17 @@ async def exported(source: str, task: str | None, cache: Path) -> Path:
     if "error" in answer:
         raise ConfigError(f"models: {shown(source, 200)} cannot be served: {answer['error']}")
     return Path(answer["folder"])
+
+
+async def _with_news(export: Coroutine[Any, Any, _Said], source: str) -> _Said:
+    """What the export says at its end; until then the log says that it goes on."""
+    began, running = time.monotonic(), asyncio.ensure_future(export)
+    try:
+        while not (await asyncio.wait([running], timeout=NEWS_SECONDS))[0]:
+            _log.info("%s is still being exported, after %.0f seconds.", shown(source, 200), time.monotonic() - began)
+        return await running
+    finally:
+        running.cancel()
 
 
 def export_place(source: str, path: Path, task: str | None, cache: Path) -> Path:

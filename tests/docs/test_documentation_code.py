@@ -17,14 +17,24 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "layers").rglob("*.md")])
 # packages that the blocks of a page need and the project does not
 NEEDS = re.compile(r"^<!-- The code of this page needs: (.*) -->", re.MULTILINE)
+# pages that train as many steps as it takes to show something
+TAKES_MINUTES = "<!-- The code of this page takes minutes. -->\n"
 
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+def with_code():
+    """The pages with Python blocks; those that take minutes are marked `slow`."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if "```python" in text:
+            yield pytest.param(page, marks=[pytest.mark.slow] if text.startswith(TAKES_MINUTES) else [])
+
+
 @pytest.mark.pages
-@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text("utf-8")], ids=name_of)
+@pytest.mark.parametrize("page", with_code(), ids=name_of)
 def test_blocks_run(page, tmp_path):
     for line in NEEDS.findall(page.read_text(encoding="utf-8")):
         for package in line.split(", "):

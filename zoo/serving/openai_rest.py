@@ -39,6 +39,8 @@ def routes() -> list[Route]:
 async def models(request: Request) -> JSONResponse:
     """Answers the list of models."""
     state: ServerState = request.app.state.server
+    if not state.models.names:  # clients choose from the list: an empty one would end them
+        state.models.require_known()
     return JSONResponse({"object": "list", "data": [describe(name) for name in state.models.names]})
 
 

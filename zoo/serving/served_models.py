@@ -20,6 +20,8 @@ LOADING, AVAILABLE, UNLOADING, FAILED = "LOADING", "AVAILABLE", "UNLOADING", "FA
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 # seconds between two looks whether a model that is being loaded can answer
 _LOOK = 0.1
+# what clients are told that ask too early
+_WHEN = "; /ready says when this has been done."
 
 _log = logging.getLogger(__name__)
 _Found = TypeVar("_Found")
@@ -161,19 +163,24 @@ class ServedModels:
         current = self._current.get(name)
         versions = [*([current] if current else []), *self._others.get(name, [])]
         if not versions:
-            self._require_known()
+            self.require_known()
         if not versions:
             # a mistyped name is shown; what else stands there may be a text
             shown = f" {name!r}" if re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII) else " of the name given"
             raise NoSuchModelError(f"There is no model{shown}.")
         return versions
 
-    def _require_known(self) -> None:
+    def require_known(self) -> None:
+        """Checks that it is known which models there are.
+
+        Raises:
+            NotReadyError: If it is not.
+        """
         if self._loaded.is_set():
             return
         if self.trouble:
             raise NotReadyError(f"The folder of models cannot be looked at: {self.trouble}.", is_loading=False)
-        raise NotReadyError("The models are being loaded.", is_loading=True)
+        raise NotReadyError(f"The models are being loaded{_WHEN}", is_loading=True)
 
     def served(self, name: str, number: int | None = None) -> Version:
         """Returns the version that answers.
@@ -195,7 +202,8 @@ class ServedModels:
                 return version
         is_loading = any(version.state in (LOADING, AVAILABLE) for version in wanted)
         why = "".join(f": {version.reason}" for version in wanted if version.reason and not is_loading)
-        raise NotReadyError(f"The model {name!r} cannot answer{why or ' at the moment.'}", is_loading)
+        why = f" while it is being loaded{_WHEN}" if is_loading else why or " at the moment."
+        raise NotReadyError(f"The model {name!r} cannot answer{why}", is_loading)
 
     @contextlib.asynccontextmanager
     async def worker(self, name: str, number: int | None = None) -> AsyncIterator[WorkerClient]:
@@ -226,7 +234,7 @@ class ServedModels:
             yield name, worker
 
     def _only(self, kinds: Sequence[Callable[[Any], bool]]) -> str:
-        self._require_known()  # another one may fit, too
+        self.require_known()  # another one may fit, too
         for kind in kinds:
             names = sorted(name for name, version in self._current.items() if kind(version.worker.about))
             if len(names) > 1:

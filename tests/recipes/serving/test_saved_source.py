@@ -168,3 +168,14 @@ def test_an_export_that_ends_without_a_word(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(saved_source.sys, "executable", "/bin/false")
     with pytest.raises(RecipeError, match="models: the export of .* has ended with status 1"):
         asyncio.run(exported(str(saved), None, tmp_path))
+
+
+def test_the_log_says_that_an_export_goes_on(saved, tmp_path, monkeypatch, caplog):
+    program = tmp_path / "slow"
+    program.write_text('#!/bin/sh\nsleep 0.5\necho \'{"folder": "there"}\'\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(saved_source.sys, "executable", str(program))
+    monkeypatch.setattr(saved_source, "NEWS_SECONDS", 0.05)
+    with caplog.at_level("INFO"):
+        assert asyncio.run(exported(str(saved), None, tmp_path)) == Path("there")
+    assert f"'{saved}' is still being exported, after 0 seconds." in caplog.messages

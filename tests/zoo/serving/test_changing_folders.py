@@ -101,12 +101,12 @@ def test_what_is_asked_while_the_models_are_loaded(models, tmp_path):
                     with pytest.raises(NotReadyError, match="are being loaded"):
                         models.served(name)
                 await until(lambda: models.names == ["dates", "titles"])
-                with pytest.raises(NotReadyError, match="'dates' cannot answer at the moment"):
+                with pytest.raises(NotReadyError, match="'dates' cannot answer while it is being loaded; /ready says"):
                     models.served("dates")
                 assert not models.is_ready and models.states == {"dates": "loading", "titles": "loading"}
                 models._patience = 0.1
                 began = time.monotonic()
-                with pytest.raises(NotReadyError, match="'dates' cannot answer at the moment"):
+                with pytest.raises(NotReadyError, match="'dates' cannot answer while it is being loaded; /ready says"):
                     await said(models)
                 assert 0.1 <= time.monotonic() - began < 5
                 models._patience = 30

@@ -123,7 +123,7 @@ def test_versions_are_swapped_and_processes_revived(loop, two_exports, tmp_path,
             worker = models.served("chat").worker
             os.kill(worker.pid, signal.SIGKILL)
             await worker.ended()
-            with pytest.raises(NotReadyError, match="'chat' cannot answer at the moment"):
+            with pytest.raises(NotReadyError, match="'chat' cannot answer while it is being loaded; /ready says"):
                 models.served("chat")
             assert not models.is_ready
             await until(lambda: models.is_ready)

@@ -57,6 +57,8 @@ async function guarded(action) {
       keyForm.hidden = false;
       keyValue.focus();
     }
+    // the models are being loaded, or exported first, which takes a minute
+    if (error.status === 503 && action === showModels) setTimeout(() => guarded(showModels), 2000);
   }
 }
 
