@@ -10,6 +10,7 @@ from recipes.common.config import parse
 from recipes.common.errors import ConfigError
 
 
+@pytest.mark.slow
 def test_a_row_for_each_mechanism(tmp_path, capsys):
     path = tmp_path / "a.json"
     words = ["--models", "train translation", "--mechanisms", "Adam by one kernel", "--rounds", "1", "--calls", "1"]
@@ -20,6 +21,7 @@ def test_a_row_for_each_mechanism(tmp_path, capsys):
     assert "| train translation | Adam by one kernel |" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_every_mechanism_is_where_it_is_left_out():
     """In a process of its own, as parts of the library are replaced."""
     import subprocess

@@ -355,6 +355,7 @@ def failures(rows):
     return [row for row in rows if "failed" in row or "left_out" in row]
 
 
+@pytest.mark.slow
 @needs_jax
 def test_tiny_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("KERAS_BACKEND", "jax")
@@ -378,6 +379,7 @@ def test_tiny_run(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "results.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 @needs_jax
 def test_tiny_models_without_tensorflow(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(BLOCKED)

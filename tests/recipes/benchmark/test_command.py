@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
+
 from recipes.benchmark import command
 
 
+@pytest.mark.slow
 def test_figures(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "_WORDS", ("--help",))
     results = command.main(command.Config(rounds=2, output=str(tmp_path / "figures.json")))
@@ -17,6 +20,7 @@ def test_figures(tmp_path, monkeypatch):
     assert stored["bytes"]["core"] > stored["bytes"]["recipes"] > 1e8
 
 
+@pytest.mark.slow
 def test_what_is_installed():
     core, more = command.installed(), command.installed("recipes")
     # which need it themselves

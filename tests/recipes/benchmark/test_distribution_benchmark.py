@@ -71,6 +71,7 @@ def test_small_run(tmp_path):
     assert speeds["one process"] > 0 and speeds["two processes"] > 0
 
 
+@pytest.mark.slow
 def test_a_training_that_fails(tmp_path):
     way = distribution.Way("tensorflow", "data")
     with pytest.raises(RecipeError, match="needs KERAS_BACKEND=jax"):

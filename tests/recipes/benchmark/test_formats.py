@@ -16,6 +16,7 @@ def lines(tmp_path, texts):
     return str(tmp_path / "texts.txt")
 
 
+@pytest.mark.slow
 def test_figures_of_each_format(trained, lines, tmp_path):
     for package in ("tf2onnx", "onnxruntime", "onnxruntime_extensions"):
         pytest.importorskip(package, reason="the extra onnx is not installed")

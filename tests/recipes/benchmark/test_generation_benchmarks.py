@@ -27,6 +27,7 @@ def check(rows, beams):
         assert row["as_fast"] == row["python"] / row["exported"] > 0
 
 
+@pytest.mark.slow
 @needs_saved_models
 def test_a_saved_model_beside_python(untrained, prompts, tmp_path):
     untrained.save_to_preset(tmp_path / "model")
@@ -66,6 +67,7 @@ def test_what_writes_no_text(prompts):
         exported.main(exported.Config(prompts, preset="encoder_tiny", vocabulary_size=260, batch_sizes=[1]))
 
 
+@pytest.mark.slow
 def test_tokens_of_a_pass(tiny_llama, prompts, tmp_path):
     tiny_llama.save_to_preset(tmp_path / "model")
     sizes = {"lookaheads": [2], "max_new_tokens": 8, "rounds": 1}
@@ -94,6 +96,7 @@ def test_mistakes_are_said(tiny_llama, tmp_path):
         parse(exported.Config, ["--model", saved, "--texts", "a.txt", "--batch_sizes", "0"])
 
 
+@pytest.mark.slow
 def test_masks_of_grammars(tmp_path):
     pytest.importorskip("llguidance", reason="the extra structured is not installed")
     make_writer().save_to_preset(tmp_path / "model")

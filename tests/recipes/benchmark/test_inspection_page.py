@@ -11,6 +11,7 @@ from recipes.common.errors import ConfigError
 pytest.importorskip("playwright", reason="the extra benchmark is not installed")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 def test_figures(tmp_path):
     config = inspection_page.Config(layers=2, heads=2, tokens=5, rounds=2, output=str(tmp_path / "figures.json"))

@@ -20,6 +20,7 @@ print(json.dumps([count(preset, 4, 64, **sizes) for preset in ("gpt_tiny", "tran
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="JAX is not installed")
 def test_operations_are_those_of_the_products():
     environment = {**os.environ, "KERAS_BACKEND": "jax"}

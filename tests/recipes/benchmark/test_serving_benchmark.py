@@ -31,6 +31,7 @@ def test_table_and_picture(tmp_path):
     assert (tmp_path / "picture.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_plans_hold_what_the_export_says(trained, copied, tmp_path, monkeypatch):
     trained.export(tmp_path / "copies" / "1", max_new_tokens=12, jit_compile=False)
     name, export = serving_jobs.job_of(tmp_path, "translate")

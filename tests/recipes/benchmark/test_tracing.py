@@ -2,10 +2,13 @@
 
 import json
 
+import pytest
+
 from recipes.benchmark import tracing
 from recipes.common.config import parse
 
 
+@pytest.mark.slow
 def test_a_table_and_a_picture(tmp_path, capsys):
     sizes = ["--num_layers", "[2]", "--hidden_dim", "64", "--vocabulary_size", "64", "--rounds", "1"]
     rows = tracing.main(parse(tracing.Config, [*sizes, "--works", "generation", "--output", str(tmp_path / "a.json")]))
