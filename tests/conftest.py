@@ -1,5 +1,6 @@
 """What several folders of tests use: a small tokenizer and a small sequence-to-sequence model."""
 
+import collections
 import ctypes
 import gc
 import os
@@ -15,6 +16,21 @@ from one_stack import keep_one_stack
 # Graphs are millions of objects that live as long as their test; looking through them again and again takes an eighth
 # of the time.
 gc.set_threshold(100_000, 20, 100)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of a test with the mark `sampled(count)` so many cases run, spread from first to last; the others are `slow`."""
+    cases = collections.defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for of_test in cases.values():
+        (count,) = of_test[0].get_closest_marker("sampled").args
+        kept = {index * len(of_test) // count for index in range(count)}
+        for index, item in enumerate(of_test):
+            if index not in kept:
+                item.add_marker(pytest.mark.slow)
 
 
 def pytest_collection_finish():

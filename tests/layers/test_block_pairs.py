@@ -16,6 +16,7 @@ def test_values_of_all_options_meet():
         assert len(values) == len(block_cases.OPTIONS[one]) * len(block_cases.OPTIONS[other]) - impossible
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("number", range(len(CASES)))
 def test_pairs(number):
     require_tensorflow()

@@ -49,6 +49,7 @@ def run(words, folder, **variables):
     return done.returncode, (folder / "out").read_bytes(), (folder / "err").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_in_files(folder):
     status, out, err = run(CLASSIFY, folder)
     assert status == 0, err
@@ -89,6 +90,7 @@ def test_a_recipe_of_recipes_has_no_printed_config(tmp_path):
     assert status == 2 and not out and b"--print_config must be given to the recipe itself" in err
 
 
+@pytest.mark.slow
 def test_the_level_leaves_out_all_but_the_lines_of_the_import(tmp_path):
     code = """
 import os, sys

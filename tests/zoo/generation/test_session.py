@@ -140,6 +140,7 @@ def assert_row(actual, row, expected):
 LIMITS = [9, 9, 4, 9]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
 def test_cached_batch_is_each_row_uncached(backbones, engines, sampler):
     options = options_of(sampler, PROCESSORS, STOPS)
@@ -158,6 +159,7 @@ def test_cached_is_uncached_for_every_kind_of_position(backbones, engines, kind)
         assert_row(result, row, uncached(backbones[kind], PROMPTS[row], options, LIMITS[row], 0, 0))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
 def test_batched_is_single(engines, sampler):
     options = options_of(sampler, PROCESSORS, STOPS)
@@ -205,6 +207,7 @@ def test_in_steps(engines):
     assert [stopped[row] for row in (1, 3)] == [expected[row] for row in (1, 3)]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["rotary", "window"])
 def test_continuing_from_a_cache(engines, kind):
     engine, options = engines[kind], options_of(stops=((7,), (2,)))
@@ -269,6 +272,7 @@ def test_cached_tokens_are_not_fed_again(engines, backbones, monkeypatch):
     assert max(fed) == 7
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "sampler, rules", [(GREEDY, (PROCESSORS, STOPS)), (Sample(1.1, top_k=12), ())], ids=["greedy", "sample"]
 )
@@ -352,6 +356,7 @@ def test_numbers_of_new_tokens_share_programs(backbones):
     assert counts == [2, 2, 2, 2]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="other backends compile for each length")
 @pytest.mark.parametrize("kind", ["rotary", "window"])
 def test_texts_of_all_lengths_share_programs(kind):
@@ -430,6 +435,7 @@ def make_encoder_decoder(kind):
     )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "kind, sampler",
     [
@@ -465,6 +471,7 @@ def test_encoder_decoders_go_on_from_beginnings(kind, sampler):
             text.append(int(token))
 
 
+@pytest.mark.slow
 def test_encoder_decoders_continue_from_a_cache():
     engine, options = Engine(make_encoder_decoder("learned")), options_of(length=6)
     cache = engine.begin(BEGINNINGS, options, source=SOURCES, limits=[6, 3, 4]).advance().cache()
@@ -475,6 +482,7 @@ def test_encoder_decoders_continue_from_a_cache():
         assert_row(result, row, {name: value[row] for name, value in expected.items()})
 
 
+@pytest.mark.slow
 def test_speculation_with_an_encoder_decoder():
     backbone, draft = make_encoder_decoder("learned"), make_encoder_decoder("relative_bias")
     expected = Engine(backbone).begin(BEGINNINGS, options_of(), source=SOURCES).advance().result()

@@ -60,6 +60,7 @@ def models(prefix_model):
     return target, draft
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lookahead", [1, 2, 4])
 @pytest.mark.parametrize("processors", [(), (RepetitionPenalty(1.5), NoRepeatNGram(2), MinimumLength(3))], ids=str)
 def test_greedy_is_the_target_alone(models, assert_same, lookahead, processors):

@@ -32,6 +32,7 @@ def test_ids_and_logits_are_those_of_transformers(model):
         assert np.argmax(logits) == best[0]
 
 
+@pytest.mark.slow
 def test_it_answers(model):
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     answer = model.generate(messages, sampler="greedy", max_new_tokens=12, jit_compile=False)

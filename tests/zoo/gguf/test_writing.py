@@ -75,6 +75,7 @@ def logits(model):
     )
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_written(case, tmp_path):
     model = model_of(case)

@@ -90,6 +90,7 @@ def changed(tmp_path):
     return change
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("case", TASKS)
 def test_outputs_of_the_library_and_back(case, reference, golden, expected, tmp_path):
     inputs, _ = golden(case)

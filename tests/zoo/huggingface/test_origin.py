@@ -36,6 +36,7 @@ OTHERS = ("distilbert_classifier", "distilbert_masked_lm", "xlm-roberta_cross_en
 SOME = (*OTHERS, "distilbert_token_classifier", "distilbert_question_answerer", "electra_classifier", "mt5_classifier")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", SOME)
 def test_goes_back_as_the_family(case, reference, tmp_path):
     task, family = load(reference / case), config_of(reference / case)["model_type"]

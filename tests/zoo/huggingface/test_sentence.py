@@ -55,6 +55,7 @@ def same_settings(case, folder):
         assert ours == theirs, name
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", EMBEDDERS)
 def test_embedders(case, tmp_path):
     expected = golden(case)
@@ -71,6 +72,7 @@ def test_embedders(case, tmp_path):
     np.testing.assert_array_equal(again.embed(expected["texts"]), model.embed(expected["texts"]))
 
 
+@pytest.mark.slow
 def test_projections_are_kept_and_trained(tmp_path):
     model = zoo.Task.from_preset(REFERENCE / "cls")
     texts = golden("cls")["texts"][:3]

@@ -84,6 +84,7 @@ def case(request):
     return request.param.split()[0], make(task_class, preset, tokenizer, **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES, indirect=True)
 def test_saved_tokenizers(case, tmp_path):
     name, task = case

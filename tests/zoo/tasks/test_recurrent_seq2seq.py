@@ -45,6 +45,7 @@ def test_xla_and_batches_give_the_same(learned, texts):
     assert [learned.generate(text, jit_compile=False) for text in some[:3]] == expected[:3]
 
 
+@pytest.mark.slow
 def test_beam_search_finds_the_more_probable(learned, texts):
     some = texts[60:72]
     beam = learned.generate(some, sampler=Beam(num_beams=4, length_penalty=0.0), jit_compile=False)

@@ -117,6 +117,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_processors(model, texts, name):
     processor, rule = CASES[name]
@@ -221,6 +222,7 @@ class Noisy(LogitProcessor):
         return logits
 
 
+@pytest.mark.slow
 def test_quantized_weights_are_seen_by_programs_that_exist(tiny_config, tiny_tokenizer, texts):
     keras.utils.set_random_seed(1)
     config = dataclasses.replace(tiny_config, initializer_range=0.5)
@@ -240,6 +242,7 @@ def test_quantized_weights_are_seen_by_programs_that_exist(tiny_config, tiny_tok
 # Start tokens.
 
 
+@pytest.mark.slow
 def test_texts_begin_with_the_start_token_where_decoding_starts_with_another(tiny_config, tiny_tokenizer, tmp_path):
     """BART: sources `<s> x </s>`, targets `<s> y </s>` behind `</s>`."""
     keras.utils.set_random_seed(0)

@@ -28,6 +28,7 @@ def test_vectors_are_normalized_means(embedder, mask_tokenizer, texts):
     assert embedder.embed([]).shape == (0, 16)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("pooling", ["first", "max", "pooler", "last"])
 def test_poolings(make_task, texts, pooling):
     model = make_task(TextEmbedder, pooling=pooling, normalize=False)
@@ -157,6 +158,7 @@ def test_equal_texts_have_equal_labels(embedder):
     assert labels[0, 0] == labels[2, 0] == labels[0, 2] and labels[1, 0] == labels[0, 1]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("objective", "count"), [("triplet", 3), ("cosent", 2)])
 def test_objectives_learn_from_strings(make_task, texts, objective, count):
     model = make_task(TextEmbedder, objective=objective)

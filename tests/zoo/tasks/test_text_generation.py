@@ -102,6 +102,7 @@ def test_stop_strings_end_the_work(model):
     assert model.generate(TEXTS[0], strip_prompt=True, stop=stop, jit_compile=False) == expected
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sampler", [Greedy(), Beam(4, num_results=4, length_penalty=1.0)], ids=["greedy", "beam"])
 def test_scores_are_those_of_the_texts_up_to_a_stop(tiny_tokenizer, sampler):
     """By the softmax of the model, fed with each text as a whole: what is behind a stop does not count."""
@@ -157,6 +158,7 @@ def test_beginnings(tiny_tokenizer):
         make("decoder", tiny_tokenizer).generate(TEXTS, beginnings="a", **OPTIONS)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("change", ["fit", "set_weights", "one number"])
 def test_caches_and_streams_follow_the_weights(tiny_tokenizer, change):
     """What was computed with other weights is computed again; a stream that is interrupted ends."""
@@ -187,6 +189,7 @@ def test_caches_and_streams_follow_the_weights(tiny_tokenizer, change):
             list(stream)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["encoder_decoder", "recurrent"])
 def test_a_cache_is_that_of_its_sources(tiny_tokenizer, kind):
     model = make(kind, tiny_tokenizer)
@@ -219,6 +222,7 @@ def test_what_generation_refuses(model, tiny_tokenizer):
             model.generate_tokens(source=[[3], [3] * 33])
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sampler", [Sample(1.2), Beam(3)], ids=lambda sampler: type(sampler).__name__)
 def test_exports_of_several_results(model, sampler):
     """The functions of an export, run as they are."""

@@ -36,6 +36,7 @@ def logits_of(task, words):
     return np.array(task({**inputs, "segment_ids": np.zeros((1, len(ids)), "int32")}))[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("problem", ["single_label", "multi_label", "regression"])
 def test_text_is_what_its_windows_are(make_task, long_texts, problem):
     model = make_task(TextClassifier, labels=3, problem=problem, sequence_length=8, stride=2, pooling="mean")

@@ -131,6 +131,7 @@ def test_names_that_are_written_out_are_those_of_keras():
     assert set(optimizers.SCHEDULE_NAMES) == {*optimizers.SCHEDULES, *optimizers.keras_schedules()}
 
 
+@pytest.mark.slow
 def test_each_optimizer_of_keras_trains_with_rates_by_layer():
     architecture = zoo.TransformerConfig(
         "decoder",
