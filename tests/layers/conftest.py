@@ -1,26 +1,20 @@
 """Tools for tests of layers that work with every backend."""
 
-import collections
-import math
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-# as many cases of a test run on every backend; JAX compiles each one anew
-CASES = 2
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """All tests of layers run on every backend, those with many cases with some of them, from first to last."""
-    tests = collections.defaultdict(list)
+    """All tests of layers run on every backend, those with several cases with the first: JAX compiles each anew."""
+    seen = set()
     for item in items:
-        if Path(__file__).parent in item.path.parents:
-            tests[item.nodeid.partition("[")[0]].append(item)
-    for cases in tests.values():
-        for item in cases[:: math.ceil(len(cases) / CASES)]:
+        test = item.nodeid.partition("[")[0]
+        if Path(__file__).parent in item.path.parents and test not in seen:
+            seen.add(test)
             item.add_marker(pytest.mark.backends)
 
 

@@ -7,6 +7,7 @@ pytestmark = needs_jax
 SHAPES = ["decoder", "encoder", "encoder_decoder"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_same_as_one_device(tmp_path, shape):
     one, _ = fit(tmp_path, "one", {"shape": shape}, KERAS_BACKEND="jax")
@@ -26,6 +27,7 @@ FSDP = [
 ]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("shape", "distribution", "devices", "dropout"), FSDP)
 def test_weights_divided_along_data(tmp_path, shape, distribution, devices, dropout):
     """Each device keeps a part of each matrix and of its moments."""
@@ -40,6 +42,7 @@ def test_weights_divided_along_data(tmp_path, shape, distribution, devices, drop
     assert not any("'data'" in layout for path, layout in printed.items() if path not in kernels)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "options",
     [
@@ -59,6 +62,7 @@ def test_divided_weights_with_experts_and_other_optimizers(tmp_path, options):
     assert any("'data'" in layout for layout in printed.values())
 
 
+@pytest.mark.slow
 def test_mesh_of_both_with_dropout(tmp_path):
     """Random numbers do not depend on the devices."""
     options = {"shape": "decoder", "dropout": 0.2}

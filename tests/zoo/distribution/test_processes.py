@@ -13,6 +13,7 @@ from zoo.distribution import is_lost_process
 pytestmark = needs_jax
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("distribution", ["data", "model"])
 @pytest.mark.parametrize(
     "shape",
@@ -28,6 +29,7 @@ def test_same_as_one_process(tmp_path, shape, distribution):
     assert_same(two, one)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("distribution", ["data", "model", "fsdp"])
 def test_early_stopping_puts_back_weights_that_no_process_holds_whole(tmp_path, distribution):
     one, _ = fit(tmp_path, "one", {"shape": "decoder", "epochs": 1}, KERAS_BACKEND="jax")

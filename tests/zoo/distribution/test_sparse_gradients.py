@@ -53,6 +53,7 @@ def only_tensorflow():
         pytest.skip("other backends have no sparse gradients")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("clipping", CLIPPING, ids=lambda clipping: next(iter(clipping)))
 def test_clipping(clipping, jit_compile):

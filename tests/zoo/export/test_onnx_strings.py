@@ -67,6 +67,7 @@ def served(folder, texts):
     return json.loads(result.stdout) if result.returncode == 0 else result.stderr[-1000:]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["sentencepiece", "cased", "bytes"])
 def test_strings_give_what_python_gives(tokenizers, real_texts, tmp_path, kind):
     tokenizer = tokenizers[kind]

@@ -60,6 +60,7 @@ def backbone(attention=WHOLE, embedding=None, max_length=32, **choices):
     return Backbone.from_config(config)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_logits_of_rows_that_begin_come_and_go(name):
     model = backbone(**CASES[name])

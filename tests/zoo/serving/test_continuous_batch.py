@@ -147,6 +147,7 @@ def test_few_texts_that_stream_are_written_token_by_token(exported, monkeypatch,
         assert len({listener.text for listener in listeners}) == 1 and 8 in seen
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("is_chat", [False, True])
 @pytest.mark.parametrize("streams_text", [False, True])
 def test_ends_that_are_ignored_are_not_the_end_of_the_words(chat_model, exported, is_chat, streams_text):
@@ -183,6 +184,7 @@ class Ends(Listener):
 
 
 # kept states, and none
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("prefix_bytes", [2**28, 0])
 def test_a_long_text_gives_way_and_goes_on(chat_model, exported, prompts, prefix_bytes):
     """Greedy and drawn texts, in the middle of a character or not, are what they are without others."""
@@ -286,6 +288,7 @@ def test_no_client_takes_all_rows(exported, client):
     assert 60 <= beside <= 60 + 3 * 4 if client == "other" else beside > 90
 
 
+@pytest.mark.slow
 def test_benchmark_of_waiting(chat_export, tmp_path, capsys):
     from recipes.benchmark import waiting
 

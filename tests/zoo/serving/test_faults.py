@@ -338,6 +338,7 @@ def test_a_result_that_is_refused_ends_the_others(server):
     assert server.becomes_idle(5)
 
 
+@pytest.mark.slow
 def test_thousands_that_wait(server):
     """More than may wait are told so at once, and those that may are answered."""
     codes = []

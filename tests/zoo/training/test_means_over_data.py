@@ -84,6 +84,7 @@ def by_formula(logits, y):
     return -np.take_along_axis(log_probabilities, y[..., np.newaxis], -1)[..., 0], logits.argmax(-1) == y
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("loss", ["ours", "by name"])
 def test_a_mean_is_over_the_tokens_of_all_batches(name, loss):
@@ -142,6 +143,7 @@ def square_data(kind):
     return inputs, y % 2, np.array([1.0, 3.0, 0.5, 2.0, 1.0, 0.0], "float32")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TASKS)
 def test_a_weight_of_each_row_weighs_rows(name):
     kind, options, by_name = TASKS[name]
@@ -267,6 +269,7 @@ def test_losses_without_a_reduction_are_averaged():
     assert model.evaluate(x, y, batch_size=3, verbose=0) == pytest.approx(expected.mean(), rel=1e-5)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("by", ["object", "function", "column"])
 def test_weights_of_rows_are_those_of_keras(size, by):

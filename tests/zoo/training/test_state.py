@@ -83,6 +83,7 @@ def assert_same_run(result, expected):
     assert result["weights"] == expected["weights"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("crash", "entry"),
     [
@@ -183,6 +184,7 @@ def test_kill_while_saving(tmp_path, uninterrupted):
     assert not any(path.name.endswith(".incomplete") for path in (tmp_path / "checkpoints").iterdir())
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("limit", ["bytes of a file", "no space"])
 def test_full_disk_while_saving_leaves_the_previous_state(tmp_path, uninterrupted, monkeypatch, limit):
     import resource

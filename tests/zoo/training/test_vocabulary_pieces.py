@@ -103,6 +103,7 @@ def mean_loss(labels, weights, smoothing=0.0, *, bias=False, soft_cap=None, scal
     return scored
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("limit", [1, 30, 44, 10**6])  # a token, 2, 4 and all tokens in a piece: 21, 11, 6 and 1 pieces
 @pytest.mark.parametrize("choices", MAPS.values(), ids=MAPS)
 def test_losses_scores_and_gradients(monkeypatch, limit, choices):
@@ -147,6 +148,7 @@ def test_pieces_of_each_part_of_a_batch(monkeypatch, limit):
     test_losses_scores_and_gradients(monkeypatch, limit, MAPS["frozen"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_compiled(monkeypatch, jit_compile, smoothing):
@@ -178,6 +180,7 @@ def test_products_in_half_precision_and_sums_in_float32(monkeypatch):
         np.testing.assert_allclose(gradient, right[name], atol=0.02 * np.abs(right[name]).max())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("reduction", ["sum", "mean", "sum_over_batch_size", "mean_with_sample_weight"])
 @pytest.mark.parametrize("with_weights", [False, True])
 def test_reductions(reduction, with_weights):
@@ -229,6 +232,7 @@ def test_label_out_of_range():
     assert np.isnan(ops.convert_to_numpy(function(*map(ops.convert_to_tensor, (labels, *tensors)))))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="elsewhere shapes are known")
 @pytest.mark.parametrize("limit", [44, 10**6])  # several pieces; one
 @pytest.mark.parametrize("jit_compile", [False, True])
