@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items):
     """Of a test with the mark `sampled(count)` so many cases run, spread from first to last; the others are `slow`."""
     cases = collections.defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sampled"):
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0]].append(item)
     for of_test in cases.values():
         (count,) = of_test[0].get_closest_marker("sampled").args
