@@ -170,12 +170,11 @@ def test_records_with_an_output(exported, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def encoders(texts, tmp_path_factory):
+def encoders(texts, made_once):
     """Exports of tasks whose outputs are labels, tags, entities, fillings of gaps, answers and vectors."""
     from zoo import AttentionConfig, EmbeddingConfig, FeedForwardConfig, PositionConfig, TransformerConfig
     from zoo.tokenizers import SentencePieceTokenizer
 
-    folder = tmp_path_factory.mktemp("exports")
     proto = SentencePieceTokenizer.train(texts, vocabulary_size=27, special_tokens=["<mask>"]).proto
     tokenizer = SentencePieceTokenizer(proto, mask_token="<mask>")
     config = TransformerConfig(
@@ -193,15 +192,19 @@ def encoders(texts, tmp_path_factory):
         "answers": (zoo.QuestionAnswerer, {}),
         "vectors": (zoo.TextEmbedder, {}),
     }
-    for seed, (name, (kind, options)) in enumerate(tasks.items()):
-        keras.utils.set_random_seed(seed)
-        task = kind(zoo.Backbone.from_config(config), tokenizer, **options)
-        for weight in task.backbone.weights:
-            if "embedding" in weight.path:
-                weight.assign(weight * 4)  # or all texts would have the same tags
-        task.run_eagerly = True
-        task.export(folder / name)
-    return folder
+
+    def export(folder):
+        folder.mkdir()
+        for seed, (name, (kind, options)) in enumerate(tasks.items()):
+            keras.utils.set_random_seed(seed)
+            task = kind(zoo.Backbone.from_config(config), tokenizer, **options)
+            for weight in task.backbone.weights:
+                if "embedding" in weight.path:
+                    weight.assign(weight * 4)  # or all texts would have the same tags
+            task.run_eagerly = True
+            task.export(folder / name)
+
+    return made_once("exports of encoders", export)
 
 
 def alone(model, endpoint, texts):

@@ -88,6 +88,7 @@ def test_killed_in_an_epoch(corpora, tmp_path):
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+@pytest.mark.slow
 @needs_jax
 def test_killed_and_gone_on_with_on_another_number_of_processes(corpora, tmp_path):
     whole = start(corpora, tmp_path / "whole", KERAS_BACKEND="jax", STOPPED="1")

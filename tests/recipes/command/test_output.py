@@ -60,6 +60,7 @@ def test_a_run_in_files(folder):
     assert re.search(rb"export: 'a fine film 0' -> probabilities of bad, good: \[0", out)
 
 
+@pytest.mark.slow
 def test_a_quiet_run_prints_its_results_alone(folder):
     status, out, err = run([*CLASSIFY, "--quiet"], folder)
     assert status == 0 and not err

@@ -42,6 +42,7 @@ def test_compiled_equals_eager(prefix_model, assert_same, sampler):
     assert_same(compiled(generate)(*arguments(6)), generate(*arguments(6)))
 
 
+@pytest.mark.sampled(1)
 @needs_tensorflow
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def test_graph_of_unknown_batch_size(prefix_model, assert_same, sampler):

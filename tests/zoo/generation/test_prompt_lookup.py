@@ -138,6 +138,7 @@ def test_sources_of_an_encoder_decoder_are_looked_through():
         np.testing.assert_allclose(result[name], value, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_samples_depend_on_nothing_but_seed_and_stream(model):
     options = {"max_new_tokens": 16, "end_ids": 1, "sampler": Sample(1.0, top_k=4), "seed": 3, "jit_compile": False}
     together = model.generate_tokens(PROMPTS, **options, draft="prompt_lookup", lookahead=4)["token_ids"]

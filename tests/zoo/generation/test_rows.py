@@ -170,6 +170,7 @@ def run(backbone, texts, generator):
                 assert lengths[row] == 0
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     # "window" has rotary positions and a layer without a window, too
     "kind",
