@@ -88,6 +88,7 @@ run_recipe(main, LanguageModelConfig, "language_model", sys.argv[1:])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
 def test_mirrored_run_has_the_numbers_of_one_device_and_resumes_on_one(tmp_path):
     one = [sys.executable, "-m", "recipes.language_model"]
@@ -181,6 +182,7 @@ def one_on_jax(tmp_path_factory):
     return folder / "one"
 
 
+@pytest.mark.slow
 @needs_jax
 def test_processes_have_the_numbers_of_one_device(tmp_path, one_on_jax):
     two = [sys.executable, "-m", "recipes.launch", "--processes", "2", "recipes.language_model"]
@@ -252,6 +254,7 @@ def test_killed_in_a_save_on_a_mesh_of_two_processes(tmp_path, one_on_jax):
     assert not any(name.endswith(".incomplete") for name in os.listdir(tmp_path / "two/checkpoints/state"))
 
 
+@pytest.mark.sampled(1)
 @needs_jax
 @pytest.mark.parametrize("mistake", ["a folder in use", "an error of the first process"])
 def test_what_stops_one_process_stops_all(tmp_path, mistake):
