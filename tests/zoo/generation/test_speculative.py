@@ -98,6 +98,7 @@ def test_good_drafts_save_passes(prefix_model):
     assert int(sampled["rounds"]) == -(-steps // 5), "the own distribution is always kept"
 
 
+@pytest.mark.slow
 def test_samples_depend_on_nothing_but_seed_and_stream(models, assert_same):
     target, draft = models
     limits, streams = np.array([10, 4, 0, 10, 9, 10, 1, 10]), np.array([5, 0, 1, 2, 3, 900, 4, 6])

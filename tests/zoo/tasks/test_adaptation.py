@@ -131,6 +131,7 @@ def test_quantized_weights_are_not_held_in_floating_point_too(make_task, tmp_pat
     assert sum("lora" in weight.path for weight in loaded.trainable_weights) == 4
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mode", ["int8", pytest.param("int4", marks=pytest.mark.slow)])
 def test_updates_of_quantized_weights_are_kept(make_task, texts, tmp_path, mode):
     model = make_task(TextClassifier, labels=2, head_dropout=0.0)
