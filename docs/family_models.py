@@ -68,6 +68,7 @@ def golden(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     with np.load(path / "golden.npz") as file:
         arrays = dict(file)
     names = {"input_ids": "token_ids", "attention_mask": "padding_mask", "token_type_ids": "segment_ids"}
+    names["global_attention_mask"] = "global_mask"
     if "decoder_input_ids" in arrays:
         names = {
             f"{side}{theirs}": f"{side or 'encoder_'}{names[theirs]}" for side in ("", "decoder_") for theirs in names

@@ -12,6 +12,7 @@ from layers.attention.masks import AttentionMask
 from layers.positions.base import PositionEncoding
 
 PROJECTIONS = ("query", "key", "value", "output")
+GLOBAL_PROJECTIONS = ("query_global", "key_global", "value_global")
 NORM_SCOPES = ("head", "width")
 
 
@@ -59,6 +60,8 @@ def check_configuration(layer: Any) -> None:
         _check_position(layer)
     if layer.latents is not None:
         _check_latents(layer)
+    if layer.has_global_projections:
+        _check_global(layer)
     _check_path(layer)
 
 
@@ -97,6 +100,20 @@ def _check_latents(layer: Any) -> None:
     for hook in ("on_pairs", "score_bias", "on_output"):
         if layer.position is not None and getattr(type(layer.position), hook) is not getattr(PositionEncoding, hook):
             raise ValueError(f"position must act on queries and keys alone with latents, got {layer.position!r}.")
+
+
+def _check_global(layer: Any) -> None:
+    if layer.causal or band(AttentionMask(window=layer.window)) is None:
+        raise ValueError(
+            "global_projections must be False without a window with limits on both sides, and with causal=True, got "
+            f"True with window={layer.window} and causal={layer.causal}."
+        )
+    names = ("position", "block_size", "logit_soft_cap", "query_norm", "key_norm", "projection_limit", "weighting")
+    for name in (*names, "latents", "has_sinks"):
+        if getattr(layer, name):
+            raise ValueError(
+                f"{name.removeprefix('has_')} must be left out with global_projections, got {getattr(layer, name)!r}."
+            )
 
 
 def _check_path(layer: Any) -> None:

@@ -54,6 +54,17 @@ class Heads:
         value = self._limited(self.split(layer.value_projection(rows), shape, heads, layer.value_head_dim))
         return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
 
+    def projected(self, inputs: Any, *projections: Any) -> list[Any]:
+        """Returns what further projections of inputs give their heads, each `(batch, heads, length, width)`."""
+        layer, rows, shape = self.layer, to_matrix(inputs), sizes(inputs)[:2]
+        numbers = layer.num_heads, layer.num_key_value_heads, layer.num_key_value_heads
+        widths = layer.head_dim, layer.head_dim, layer.value_head_dim
+        parts = zip(projections, numbers, widths, strict=True)
+        return [
+            ops.transpose(ops.reshape(projection(rows), (*shape, heads, width)), (0, 2, 1, 3))
+            for projection, heads, width in parts
+        ]
+
     def split(
         self, x: Any, shape: tuple[Any, ...], heads: int, width: int, norm: keras.layers.Layer | None = None
     ) -> Any:

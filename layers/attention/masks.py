@@ -33,6 +33,8 @@ class AttentionMask:
             apply to them.
         query_positions: Integers `(query_length,)` or `(batch, query_length)`.
         key_positions: Integers `(key_length,)` or `(batch, key_length)`.
+        global_keys: Booleans `(batch, key_length)`, true where a key is visible to every query in spite of `window`
+            (global tokens, Beltagy et al. 2020, "Longformer", section 3.1). Padding and segments still apply to them.
         key_padding_mask: Booleans `(batch, key_length)`, true where a key is a real token.
         key_lengths: Integers `(batch,)`: the keys of a row from this index on are padding. It says what a
             `key_padding_mask` with padding on the right says, in the form that kernels take.
@@ -65,6 +67,7 @@ class AttentionMask:
     key_segment_ids: Any = None
     allowed: Any = None
     drawn: Any = None
+    global_keys: Any = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "window", to_window(self.window))
@@ -74,12 +77,17 @@ class AttentionMask:
             raise ValueError(
                 "prefix_length must be left out with causal=False: it lifts the causal condition, got one."
             )
+        if self.global_keys is not None and (self.causal or self.window is None):
+            raise ValueError(
+                "global_keys must be left out with causal=True or window=None: they widen a window, got some."
+            )
         if (self.query_segment_ids is None) != (self.key_segment_ids is None):
             raise ValueError("query_segment_ids and key_segment_ids must be given together, got one of them.")
         for name, ranks, kind in (
             ("prefix_length", (1,), "int"),
             ("query_positions", (1, 2), "int"),
             ("key_positions", (1, 2), "int"),
+            ("global_keys", (2,), "bool"),
             ("key_padding_mask", (2,), "bool"),
             ("key_lengths", (1,), "int"),
             ("query_segment_ids", (2,), "int"),
@@ -134,7 +142,8 @@ class AttentionMask:
     @property
     def bounded_by_index(self) -> bool:
         """Whether indices alone, without any tensor, rule out keys that a query cannot see."""
-        return self.uses_order and self.default_positions and self.prefix_length is None
+        is_lifted = self.prefix_length is not None or self.global_keys is not None
+        return self.uses_order and self.default_positions and not is_lifted
 
     def key_range(self, first_query: Any, last_query: Any, key_length: Any) -> Any:
         """Returns the range of keys that a run of queries may see, judged by the conditions on order alone.
@@ -175,6 +184,7 @@ class AttentionMask:
 
         return dataclasses.replace(
             self,
+            global_keys=longer(self.global_keys, more_keys),
             key_padding_mask=longer(self.key_padding_mask, more_keys),
             query_positions=longer(self.query_positions, more_queries),
             key_positions=longer(self.key_positions, more_keys),
@@ -220,6 +230,7 @@ class AttentionMask:
             mask = self.with_padding_mask(key_start + key_length)
             return mask.materialize(query_length, key_length, query_start, key_start)
         query_positions = key_positions = query_segments = key_segments = padding = prefix = allowed = None
+        global_keys = None
         if self.uses_order:
             query_positions = _column(self.positions_of_queries(query_length, query_start))
             key_positions = _row(self.positions_of_keys(key_length, key_start))
@@ -228,6 +239,8 @@ class AttentionMask:
             key_segments = _row(slice_axis(self.key_segment_ids, key_start, key_length))
         if self.key_padding_mask is not None:
             padding = _row(slice_axis(self.key_padding_mask, key_start, key_length))
+        if self.global_keys is not None:
+            global_keys = _row(slice_axis(self.global_keys, key_start, key_length))
         if self.prefix_length is not None:
             prefix = ops.reshape(self.prefix_length, (-1, 1, 1, 1))
         if self.allowed is not None:
@@ -238,7 +251,8 @@ class AttentionMask:
                 allowed = slice_axis(allowed, key_start, key_length, axis=-1)
             for _ in range(4 - len(allowed.shape)):
                 allowed = ops.expand_dims(allowed, -3)
-        return self.visible(query_positions, key_positions, prefix, query_segments, key_segments, padding, allowed)
+        segments = query_segments, key_segments
+        return self.visible(query_positions, key_positions, prefix, *segments, padding, allowed, global_keys)
 
     def visible(
         self,
@@ -249,6 +263,7 @@ class AttentionMask:
         key_segments: Any = None,
         key_padding: Any = None,
         allowed: Any = None,
+        global_keys: Any = None,
     ) -> Any:
         """Returns where all conditions of the mask hold, for tensors in any layout that broadcast against each other.
 
@@ -260,6 +275,7 @@ class AttentionMask:
             key_segments: Segment of each key, if the mask has segments.
             key_padding: True where a key is real, if the mask has padding.
             allowed: The further condition `allowed`, if the mask has one.
+            global_keys: True where a key is global, if the mask has such keys.
 
         Returns:
             Booleans in the shape that the arguments broadcast to, true where visible; `None` if nothing is hidden.
@@ -275,17 +291,21 @@ class AttentionMask:
             conditions.append(ops.greater_equal(key_positions, query_positions - left))
         if right is not None and (not self.causal or prefix_length is not None):
             conditions.append(ops.less_equal(key_positions, query_positions + right))
+        if global_keys is not None:
+            conditions = [ops.logical_or(_all(conditions), global_keys)]
         if self.block_size is not None:
             conditions.append(ops.equal(query_positions // self.block_size, key_positions // self.block_size))
         if query_segments is not None:
             conditions.append(ops.equal(query_segments, key_segments))
         conditions.extend(condition for condition in (key_padding, allowed) if condition is not None)
-        if not conditions:
-            return None
-        result = conditions[0]
-        for condition in conditions[1:]:
-            result = ops.logical_and(result, condition)
-        return result
+        return _all(conditions) if conditions else None
+
+
+def _all(conditions: list[Any]) -> Any:
+    result = conditions[0]
+    for condition in conditions[1:]:
+        result = ops.logical_and(result, condition)
+    return result
 
 
 def to_window(window: Any) -> tuple[int | None, int | None] | None:

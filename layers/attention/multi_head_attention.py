@@ -7,10 +7,10 @@ import keras
 from keras import ops
 
 from layers.attention.cache import CacheLayout, layout_for
-from layers.attention.checks import PROJECTIONS, check_configuration
+from layers.attention.checks import GLOBAL_PROJECTIONS, PROJECTIONS, check_configuration
 from layers.attention.heads import Heads
 from layers.attention.keras_names import OPTIONS, to_own_names
-from layers.attention.kernels import attend, choose_path
+from layers.attention.kernels import Projected, attend, attend_with_global, choose_path
 from layers.attention.latents import LatentHeads, Latents
 from layers.attention.masks import AttentionMask
 from layers.attention.view import AttentionView, view_of_call
@@ -63,6 +63,8 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
             `(scores, visible) -> weights`. The weights of a query must depend on its visible keys alone. None for the
             softmax.
         sinks: Whether each head has a learned score without a value in the softmax (an attention sink).
+        global_projections: Whether there are further projections of queries, keys and values for global tokens, which
+            see all tokens and are seen by all in spite of the `window` (Longformer), see `global_mask`.
         latents: `Latents` from which queries, keys and values are projected; None to project them from the inputs.
         output_gate: Whether heads are multiplied by `sigmoid(inputs W_gate)` before the output projection.
         dropout: Rate of the dropout on the attention weights.
@@ -89,6 +91,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         segment_ids: Integers `(batch, length)` of packed sequences: attention stays within a segment.
         memory_segment_ids: Integers `(batch, memory_length)`: segments of the memory in cross-attention.
         prefix_length: Integers `(batch,)`: keys at lower positions are visible to all queries of the row (prefix LM).
+        global_mask: True where a token is global, `(batch, length)`. Integers are true where not zero. Default none.
         positions: Positions of the queries, and of the keys in self-attention, `(length,)` or `(batch, length)`.
             Default `0, 1, 2, ...`; with a cache they start at `cache_index`. Given with a cache, they must be
             consecutive in each row and continue where the last call ended. No query sees entries at positions below
@@ -127,11 +130,13 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
 
     Reference:
         Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2; grouped-query: Ainslie et al. 2023, "GQA",
-        section 2.2; multi-query: Shazeer 2019, "Fast Transformer Decoding", section 3.
+        section 2.2; multi-query: Shazeer 2019, "Fast Transformer Decoding", section 3; global tokens: Beltagy et al.
+        2020, "Longformer", section 3.1.
     """
 
     argument_attributes = {
         "sinks": "has_sinks",
+        "global_projections": "has_global_projections",
         "output_gate": "has_output_gate",
         "dropout": "dropout_rate",
         "path": "preferred_path",
@@ -165,6 +170,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         sinks: bool = False,
         latents: Latents | None = None,
         output_gate: bool = False,
+        global_projections: bool = False,
         dropout: float = 0.0,
         kernel_initializer: Any = "glorot_uniform",
         value_initializer: Any = None,
@@ -200,6 +206,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         self.has_sinks = sinks
         self.latents = latents
         self.has_output_gate = output_gate
+        self.has_global_projections = global_projections
         self.dropout_rate = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.value_initializer = keras.initializers.get(value_initializer)
@@ -215,14 +222,20 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
             self._dense(name, units) for name, units in self._heads.widths().items()
         )
         self.gate_projection = self._dense("gate", self.num_heads * self.value_head_dim) if output_gate else None
+        self.query_global_projection = self.key_global_projection = self.value_global_projection = None
+        if global_projections:
+            self.query_global_projection, self.key_global_projection, self.value_global_projection = (
+                self._dense(f"{name}_global", units) for name, units in self._heads.widths().items()
+            )
         self.weight_dropout = Dropout(dropout, name="dropout", dtype=self.dtype_policy) if dropout else None
 
     def _dense(self, name: str, units: int) -> Dense:
-        initializer = {"value": self.value_initializer, "output": self.output_initializer}.get(name)
-        index = (*PROJECTIONS, "gate").index(name)
+        own = {"value": self.value_initializer, "output": self.output_initializer}
+        initializer = own.get(name.removesuffix("_global"))
+        index = (*PROJECTIONS, "gate", *GLOBAL_PROJECTIONS).index(name)
         return Dense(
             units,
-            use_bias=name in self.use_bias,
+            use_bias=name.removesuffix("_global") in self.use_bias,
             kernel_initializer=separate(initializer or self.kernel_initializer, index),
             bias_initializer=separate(self.bias_initializer, index),
             dtype=self.dtype_policy,
@@ -241,14 +254,16 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
             memory = Role("columns", parts=self.num_key_value_heads, else_whole=True, where="key-value heads")
         return {
             **{"query": heads, "key": memory, "value": memory, "gate": heads},
+            **{"query_global": heads, "key_global": memory, "value_global": memory},
             **{"output": heads._replace(name="rows"), "sinks": WHOLE},
         }
 
     def build(self, inputs_shape: tuple[int | None, ...], memory_shape: tuple[int | None, ...] | None = None) -> None:
         self._build_memory(inputs_shape if memory_shape is None else memory_shape)
         self._heads.build_queries(inputs_shape)
-        if self.gate_projection is not None:
-            self.gate_projection.build(inputs_shape)
+        for further in (self.gate_projection, *self._global_projections()):
+            if further is not None:
+                further.build(inputs_shape)
         if self.query_norm is not None and not self.query_norm.built:
             self.query_norm.build(self._norm_shape(self.num_heads))
         self.sinks = None
@@ -261,6 +276,9 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         self.output_projection = self._dense("output", self.output_dim or inputs_shape[-1])
         self.output_projection.build((None, None, self.num_heads * self.value_head_dim))
         self.built = True
+
+    def _global_projections(self) -> tuple[Dense | None, ...]:
+        return self.query_global_projection, self.key_global_projection, self.value_global_projection
 
     def _build_memory(self, memory_shape: tuple[int | None, ...]) -> None:
         """Builds the key and value projections, unless `project_memory` has built them."""
@@ -287,6 +305,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         segment_ids: Any = None,
         memory_segment_ids: Any = None,
         prefix_length: Any = None,
+        global_mask: Any = None,
         positions: Any = None,
         sequence_length: Any = None,
         cache: dict[str, Any] | None = None,
@@ -306,6 +325,7 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
             "segment_ids": segment_ids,
             "memory_segment_ids": memory_segment_ids,
             "prefix_length": prefix_length,
+            "global_mask": global_mask,
             "positions": positions,
             "sequence_length": sequence_length,
             "cache_index": cache_index,
@@ -335,9 +355,12 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         query, key = self.position_hooks().on_pairs(query, key, view.query_positions, view.key_positions)
         if cache is not None:
             query, key, value = self._heads.of_cache(query, key, value)
-        heads, weights = self._attend(  # (batch, heads, length, value_head_dim), (batch, heads, length, key_length)
-            query, key, value, view, return_weights, training
-        )
+        if view.is_global is None:
+            heads, weights = self._attend(query, key, value, view, return_weights, training)
+        else:
+            local = Projected(query, key, value)
+            heads, weights = self._attend_with_global(inputs, local, view, return_weights, training)
+        # (batch, heads, length, value_head_dim), (batch, heads, length, key_length)
         if cache is not None:
             heads = self._heads.results_of_cache(heads)
         if view.real_queries is not None:
@@ -395,6 +418,24 @@ class MultiHeadAttention(ConfigFromArguments, keras.layers.Layer):
         # what the encoding adds to the values gets the same weights as the values, dropout included
         used = weights if dropout is None or dropout.last is None else dropout.last
         return self.position_hooks().on_output(heads, used, *places), weights
+
+    def _attend_with_global(
+        self, inputs: Any, local: Projected, view: AttentionView, return_weights: bool, training: bool | None
+    ) -> tuple[Any, Any]:
+        """As `_attend`, with global tokens."""
+        dropout = WeightDropout(self.weight_dropout) if self.weight_dropout is not None and training else None
+        projected = self._heads.projected(inputs, *self._global_projections())
+        result = attend_with_global(
+            local,
+            Projected(*(ops.cast(x, local.query.dtype) for x in projected)),
+            view.is_global,
+            view.mask,
+            scale=self.scale,
+            dropout=dropout,
+            preferred_path=self.preferred_path,
+            return_weights=return_weights,
+        )
+        return result if return_weights else (result, None)
 
     def _queries_of(self, vectors: Any) -> Any:
         """Vectors `(count, width)` as queries `(heads, count, head_dim)`, without norm and position."""

@@ -24,6 +24,7 @@ class AttentionView:
         prepared: What the position encoding needs for `query_positions`.
         mask: Which query sees which key.
         real_queries: Keras's mask of the queries, `(batch, length)`, or None.
+        is_global: True where a token is global, `(batch, length)`; None without such tokens.
         plan: Where the new entries of the cache go; None without one.
     """
 
@@ -32,6 +33,7 @@ class AttentionView:
     prepared: Any
     mask: AttentionMask
     real_queries: Any = None
+    is_global: Any = None
     plan: CachePlan | None = None
 
 
@@ -46,6 +48,7 @@ def view_of_call(
     segment_ids: Any = None,
     memory_segment_ids: Any = None,
     prefix_length: Any = None,
+    global_mask: Any = None,
     positions: Any = None,
     sequence_length: Any = None,
     cache: dict[str, Any] | None = None,
@@ -60,8 +63,8 @@ def view_of_call(
         layer: The layer.
         inputs: `(batch, length, width)`. Of this, `memory`, `cache` and `projected_memory` only the shapes are used.
         inputs_mask, memory_mask: Keras's masks.
-        memory, padding_mask, lengths, attention_mask, segment_ids, memory_segment_ids, prefix_length, positions,
-            sequence_length, cache, cache_index, projected_memory: Call arguments of the layer.
+        memory, padding_mask, lengths, attention_mask, segment_ids, memory_segment_ids, prefix_length, global_mask,
+            positions, sequence_length, cache, cache_index, projected_memory: Call arguments of the layer.
 
     Raises:
         ValueError: If arguments exclude each other, or one has a wrong shape or type.
@@ -76,6 +79,7 @@ def view_of_call(
         lengths=lengths,
         segment_ids=segment_ids,
         memory_segment_ids=memory_segment_ids,
+        global_mask=global_mask,
         positions=positions,
         sequence_length=sequence_length,
         cache=cache,
@@ -145,7 +149,8 @@ def view_of_call(
         query, key = (keras.KerasTensor((batch, layer.num_heads, size, layer.head_dim)) for size in pair)
         mask = draw_once(mask, query, key, num_queries, num_keys)
     prepared = layer.position_hooks().prepare(query_positions, sequence_length)  # of (length,) or (batch, length)
-    return AttentionView(query_positions, key_positions, prepared, mask, inputs_mask, plan)
+    is_global = to_tensor("global_mask", global_mask, (batch, length), kind="mask")
+    return AttentionView(query_positions, key_positions, prepared, mask, inputs_mask, is_global, plan)
 
 
 def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
@@ -165,6 +170,11 @@ def check_call(layer: Any, inputs: Any, **arguments: Any) -> None:
     if {"memory", "projected_memory"} <= given:
         raise ValueError(f"memory must be None with projected_memory, got {describe(arguments['memory'])}.")
     is_cross = bool({"memory", "projected_memory"} & given)
+    if "global_mask" in given and (is_cross or not layer.has_global_projections):
+        raise ValueError(
+            "global_mask must be None without global_projections, and with a memory, got "
+            f"{describe(arguments['global_mask'])}."
+        )
     if is_cross and "cache" in given:
         raise ValueError(
             f"cache must be None with memory or projected_memory, got {describe(arguments['cache'])}. For "

@@ -180,6 +180,7 @@ LLAMA3_SCALING = {
     "original_max_position_embeddings": 16,
 }
 ESM = {**MPNET, "pad_token_id": 1, "mask_token_id": 37}
+LONGFORMER = {**BERT, "attention_window": 4, "pad_token_id": 1, "sep_token_id": 2}
 REMBERT = {**BERT, "input_embedding_size": 10, "output_embedding_size": 20, "bos_token_id": 1, "eos_token_id": 2}
 # parameters that are never trained
 CONSTANTS = {"roformer.encoder.embed_positions.weight"}
@@ -911,6 +912,19 @@ CASES = {
         {**ESM, "emb_layer_norm_before": True, "num_labels": 3},
         {},
     ),
+    # windows, and tokens that see all
+    "longformer_masked_lm": (
+        "LongformerForMaskedLM",
+        "LongformerConfig",
+        {**LONGFORMER, "hidden_act": "gelu_new"},
+        {"rows": "both", "global": [0, 4]},
+    ),
+    "longformer_classifier": (
+        "LongformerForSequenceClassification",
+        "LongformerConfig",
+        {**LONGFORMER, "type_vocab_size": 1, "num_labels": 3},
+        {"global": [0]},
+    ),
     # tables of other widths for inputs and outputs
     "rembert_masked_lm": (
         "RemBertForMaskedLM",
@@ -1152,6 +1166,10 @@ def main() -> None:
         )
         model = model.eval()
         inputs = inputs_of(config, options.get("rows", "right"))
+        if "global" in options:
+            inputs["global_attention_mask"] = torch.zeros_like(inputs["attention_mask"])
+            inputs["global_attention_mask"][:, options["global"]] = 1
+            inputs["global_attention_mask"] *= inputs["attention_mask"]
         with torch.no_grad():
             outputs = model(**inputs, output_hidden_states=True)
         golden = {name: value.numpy() for name, value in inputs.items()}

@@ -42,6 +42,7 @@ class TransformerStack(keras.layers.Layer):
         positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`, in each packed sequence anew.
         padding_mask: True where a token is real, `(batch, length)`, or `(batch, capacity)` with caches.
         sequence_ids: Integers `(batch, length)` of packed sequences: a token sees its own sequence only.
+        global_mask: True where a token is global, `(batch, length)`, with `attention.global_tokens`. Default none.
         sequence_length: Number of tokens of each text, for positions that depend on it: a scalar, `(batch,)` or
             `(batch, length)`. Default the number of real tokens of each row or packed sequence. No default with caches.
         memory: `(batch, memory_length, hidden_dim)`.
@@ -223,6 +224,7 @@ class TransformerStack(keras.layers.Layer):
                 causal=self.causal,
                 position=self._block_position(index),
                 window=window,
+                global_projections=attention.global_tokens is not None,
                 path=path_up_to(AttentionMask(causal=self.causal, window=window), config.max_length),
                 latents=make_latents(),
             )
@@ -287,6 +289,7 @@ class TransformerStack(keras.layers.Layer):
         positions: Any = None,
         padding_mask: Any = None,
         sequence_ids: Any = None,
+        global_mask: Any = None,
         sequence_length: Any = None,
         memory: Any = None,
         memory_padding_mask: Any = None,
@@ -343,6 +346,7 @@ class TransformerStack(keras.layers.Layer):
             "padding_mask": padding_mask,
             "lengths": None if rows is None else rows.lengths,
             "segment_ids": sequence_ids,
+            "global_mask": global_mask,
             "positions": positions,
             "sequence_length": sequence_length,
             "cache_index": cache_index,

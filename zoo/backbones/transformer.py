@@ -29,11 +29,12 @@ class Transformer(Backbone):
 
     Call arguments:
         inputs: For one stack: `{"token_ids", "padding_mask"}`, both `(batch, length)`, the mask true where a token is
-            real, and optionally `"segment_ids"` (token types), `"sequence_ids"` and `"positions"` (packed sequences).
+            real, and optionally `"segment_ids"` (token types), `"sequence_ids"` and `"positions"` (packed sequences);
+            with `attention.global_tokens` also `"global_mask"`, true where a token is global.
             For two stacks: `{"encoder_token_ids", "encoder_padding_mask", "decoder_token_ids",
             "decoder_padding_mask"}`; decoder sequences are padded on the right. For packed pairs also
             `"encoder_sequence_ids"`, `"decoder_sequence_ids"`, equal for source and target of a pair, and optionally
-            `"encoder_positions"`, `"decoder_positions"`.
+            `"encoder_positions"`, `"decoder_positions"`. With `attention.global_tokens` also `"encoder_global_mask"`.
         training: Whether dropout is active.
 
     Returns:
@@ -178,6 +179,7 @@ class Transformer(Backbone):
                 ),
                 padding_mask=inputs["padding_mask"],
                 sequence_ids=inputs.get("sequence_ids"),
+                global_mask=self._global_mask(inputs),
                 positions=inputs.get("positions"),
                 training=training,
             )
@@ -185,6 +187,7 @@ class Transformer(Backbone):
             inputs["encoder_token_ids"],
             inputs["encoder_padding_mask"],
             sequence_ids=inputs.get("encoder_sequence_ids"),
+            global_mask=self._global_mask(inputs, "encoder_"),
             positions=inputs.get("encoder_positions"),
             training=training,
         )
@@ -200,17 +203,28 @@ class Transformer(Backbone):
         )
         return {"encoder_sequence_output": memory, "decoder_sequence_output": hidden}
 
+    def _global_mask(self, inputs: dict[str, Any], side: str = "") -> Any:
+        """Which tokens are global, as given or by default."""
+        given = inputs.get(f"{side}global_mask")
+        if given is not None or self.config.attention.global_tokens != "first":
+            return given
+        return first_tokens(inputs[f"{side}padding_mask"], inputs.get(f"{side}sequence_ids"))
+
     def _check_inputs(self, inputs: dict[str, Any], training: bool | None = None) -> None:
         if self.config.architecture == "encoder_decoder":
             sides = ("encoder", "decoder")
             needed = {f"{side}_{name}" for side in sides for name in ("token_ids", "padding_mask")}
             optional = {f"{side}_{name}" for side in sides for name in ("sequence_ids", "positions")}
+            if self.config.attention.global_tokens is not None:
+                optional.add("encoder_global_mask")
             if len({"encoder_sequence_ids", "decoder_sequence_ids"} & set(inputs)) == 1:
                 raise ValueError("inputs must have encoder_sequence_ids and decoder_sequence_ids together, got one.")
         else:
             needed, optional = {"token_ids", "padding_mask"}, {"sequence_ids", "positions"}
             if self.segment_embedding is not None:
                 optional.add("segment_ids")
+            if self.config.attention.global_tokens is not None:
+                optional.add("global_mask")
         given = set(inputs)
         if not needed <= given <= needed | optional:
             raise ValueError(
@@ -256,6 +270,7 @@ class Transformer(Backbone):
         sequence_ids: Any = None,
         positions: Any = None,
         training: bool | None = None,
+        global_mask: Any = None,
     ) -> Any:
         """Returns the hidden states of the encoder.
 
@@ -265,11 +280,13 @@ class Transformer(Backbone):
             sequence_ids: Integers `(batch, length)` of packed sequences.
             positions: `(length,)` or `(batch, length)`. Default `0, 1, 2, ...`, in each packed sequence anew.
             training: Whether dropout is active.
+            global_mask: True where a token is global, `(batch, length)`, with `attention.global_tokens`.
         """
         return self.encoder(
             self.embed(token_ids),
             padding_mask=padding_mask,
             sequence_ids=sequence_ids,
+            global_mask=global_mask,
             positions=positions,
             training=training,
         )
@@ -333,7 +350,8 @@ class Transformer(Backbone):
         constants = {}
         if self.config.architecture == "encoder_decoder":
             mask = inputs["encoder_padding_mask"]
-            memory = self.encode(inputs["encoder_token_ids"], mask, training=False)
+            global_mask = self._global_mask(inputs, "encoder_")
+            memory = self.encode(inputs["encoder_token_ids"], mask, training=False, global_mask=global_mask)
             constants = {"memory": self.decoder.project_memory(memory), "memory_padding_mask": mask}
         if "padding_mask" in inputs:
             mask = inputs["padding_mask"]
@@ -399,6 +417,20 @@ class Transformer(Backbone):
 
     def finish(self, hidden: Any) -> Any:
         return (self.decoder or self.encoder).finish(hidden)
+
+
+def first_tokens(padding_mask: Any, sequence_ids: Any = None) -> Any:
+    """Returns where the first token of a text is, booleans `(batch, length)`.
+
+    Args:
+        padding_mask: True where a token is real, `(batch, length)`.
+        sequence_ids: Integers `(batch, length)` of packed sequences, each of which has a first token.
+    """
+    real = ops.cast(padding_mask, "bool")
+    if sequence_ids is None:
+        return ops.logical_and(real, ops.equal(ops.cumsum(ops.cast(real, "int32"), axis=1), 1))
+    is_new = ops.not_equal(sequence_ids[:, 1:], sequence_ids[:, :-1])
+    return ops.logical_and(real, ops.concatenate([ops.ones_like(real[:, :1]), is_new], axis=1))
 
 
 def _grown(before: Any, after: Any) -> Any:

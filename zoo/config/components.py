@@ -57,6 +57,10 @@ class AttentionConfig:
         window_layers: A repeating pattern of the layers that have the window, for example `(True, False)` for every
             other layer; None for all layers.
         dropout: Rate of the dropout on attention weights.
+        global_tokens: Which tokens of an encoder see all tokens and are seen by all in spite of the window, with
+            projections of their own (Longformer): "given" for those of the input `global_mask` alone, "first" for the
+            first of each text where none are given; None for no such tokens. The decoder of an encoder-decoder has
+            no window then.
     """
 
     num_heads: int = 8
@@ -79,6 +83,7 @@ class AttentionConfig:
     window: tuple[int | None, int | None] | None = None
     window_layers: tuple[bool, ...] | None = None
     dropout: float = 0.0
+    global_tokens: str | None = None
 
     def __post_init__(self) -> None:
         require_types(self, "attention.")
@@ -125,6 +130,17 @@ class AttentionConfig:
         )
         require_in_use(self, "attention.", ("window_layers", self.window is not None, "where there is no window"))
         require_pattern("attention.window_layers", self.window_layers)
+        if self.global_tokens is not None:
+            self._require_window_alone()
+
+    def _require_window_alone(self) -> None:
+        kinds = (None, "given", "first")
+        require(self.global_tokens in kinds, "attention.global_tokens", self.global_tokens, f"one of {kinds}")
+        allowed = "a pair of numbers with attention.global_tokens"
+        require(self.window is not None and None not in self.window, "attention.window", self.window, allowed)
+        others = ("window_layers", "latent_dim", "logit_soft_cap", "query_key_norm", "projection_limit", "weighting")
+        rules = [(name, False, "with attention.global_tokens") for name in (*others, "sinks")]
+        require_in_use(self, "attention.", *rules)
 
     def _require_latents(self) -> None:
         heads, size = (None, self.num_heads), self.shared_key_dim

@@ -108,7 +108,9 @@ def _attention_weights(config: TransformerConfig) -> int:
     if attention.value_head_dim is not None:
         width = config.head_dim + attention.value_head_dim
         return config.hidden_dim * width * (heads + (attention.num_key_value_heads or heads))
-    return 2 * config.hidden_dim * config.head_dim * (heads + (config.attention.num_key_value_heads or heads))
+    memory_heads = attention.num_key_value_heads or heads
+    own = heads + 2 * memory_heads if attention.global_tokens is not None else 0
+    return config.hidden_dim * config.head_dim * (2 * (heads + memory_heads) + own)
 
 
 def _network_weights(config: TransformerConfig, layers: int) -> int:

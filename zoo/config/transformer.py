@@ -159,6 +159,8 @@ class TransformerConfig(ModelConfig):
         mask_id, size = self.embedding.token_dropout, self.vocabulary_size
         allowed = f"below vocabulary_size={size}"
         require(mask_id is None or mask_id < size, "embedding.token_dropout", mask_id, allowed)
+        if self.attention.global_tokens is not None:
+            self._require_global_tokens()
         self._require_decoder_heads()
         require(
             self.attention.head_dim is not None or self.hidden_dim % self.attention.num_heads == 0,
@@ -190,6 +192,13 @@ class TransformerConfig(ModelConfig):
         rules = [(name, has_window, where) for name in ("local_base", "local_scaling")]
         require_in_use(position, f"{prefix}.", *rules)
 
+    def _require_global_tokens(self) -> None:
+        kind, position = self.attention.global_tokens, self.position_in_attention
+        allowed = f"None with architecture={self.architecture!r}"
+        require(self.architecture != "decoder", "attention.global_tokens", kind, allowed)
+        allowed = f"None with position.kind={position.kind!r}, which acts in attention"
+        require(not position.acts_in_attention(), "attention.global_tokens", kind, allowed)
+
     def _require_decoder_heads(self) -> None:
         heads, groups = self.decoder_num_heads, self.attention.num_key_value_heads
         if heads is None:
@@ -208,14 +217,17 @@ class TransformerConfig(ModelConfig):
         )
 
     def of_stack(self, stack: str) -> Self:
-        """Returns the configuration with the heads and feed-forward widths of one stack for both.
+        """Returns the configuration with the heads, windows and feed-forward widths of one stack for both.
 
         Args:
             stack: "encoder" or "decoder".
         """
-        if stack == "encoder" or (self.decoder_num_heads, self.decoder_intermediate_dim) == (None, None):
-            return self
         attention, network = self.attention, self.feed_forward
+        sizes = (self.decoder_num_heads, self.decoder_intermediate_dim)
+        if stack == "encoder" or sizes == (None, None) and attention.global_tokens is None:
+            return self
+        if attention.global_tokens is not None:
+            attention = dataclasses.replace(attention, global_tokens=None, window=None)
         return dataclasses.replace(
             self,
             decoder_num_heads=None,

@@ -30,6 +30,7 @@ from zoo.huggingface import (  # noqa: F401
     helium,
     lfm2,
     llama,
+    longformer,
     mixtral,
     modernbert,
     mpnet,

@@ -19,6 +19,7 @@ import keras
 import ml_dtypes
 import numpy as np
 
+from layers.attention.checks import GLOBAL_PROJECTIONS
 from layers.feed_forward import FeedForward
 from layers.keras_internals import sublayers
 from layers.mixture_of_experts import MixtureOfExperts
@@ -245,7 +246,7 @@ def _block_layers(block: Any, has_mixer: bool) -> dict[str, Any]:
     for name in ("cross_attention",) if has_mixer else ("attention", "cross_attention"):
         attention = getattr(block, name)
         if attention is not None:
-            for part in ("query", "key", "value", "gate", "output"):
+            for part in ("query", "key", "value", "gate", "output", *GLOBAL_PROJECTIONS):
                 layers[f"{name}.{part}"] = getattr(attention, f"{part}_projection")
             for part in ("latent", "latent_norm", "shared_key", "query_latent", "query_latent_norm"):
                 layers[f"{name}.{part}"] = getattr(attention.latents, part, None)

@@ -157,7 +157,10 @@ class EncoderTask(Task):
     def backbone_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
         """Returns the inputs of the backbone. In an encoder-decoder both stacks read the same tokens."""
         if self.decoder_start_id is None:
-            return {name: value for name, value in inputs.items() if name != self.positions_input}
+            fed = {name: value for name, value in inputs.items() if name != self.positions_input}
+            has_global = self.backbone.config.attention.global_tokens is not None
+            chosen = self.global_tokens(inputs) if has_global and "global_mask" not in fed else None
+            return fed if chosen is None else {**fed, "global_mask": chosen}
         ids, mask = inputs["token_ids"], inputs["padding_mask"]
         if self.decoder_start_id == "last":
             start = ops.squeeze(pool(ids[:, :, None], mask, "last"), -1)
@@ -167,6 +170,16 @@ class EncoderTask(Task):
         stacks = {"encoder_token_ids": ids, "encoder_padding_mask": mask}
         stacks |= {"decoder_token_ids": shifted, "decoder_padding_mask": mask}
         return stacks
+
+    def global_tokens(self, inputs: dict[str, Any]) -> Any:
+        """Returns which tokens are global, `(batch, length)`, where a call does not say it; None for the backbone's.
+
+        Only asked with `attention.global_tokens`.
+
+        Args:
+            inputs: As for a call.
+        """
+        return None
 
     @property
     def trainable_variables(self) -> list[keras.Variable]:

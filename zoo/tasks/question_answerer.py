@@ -40,6 +40,8 @@ class QuestionAnswerer(EncoderTask):
         no_answer_threshold: There is no answer if the logit of "no answer" exceeds that of the best span by more than
             this. None: there is always an answer, unless the context is empty.
         decoder_start_id: See `EncoderTask`.
+        separator_id: With `attention.global_tokens`, the id of the token behind the question, whose tokens are global
+            where a call does not say others. Default the tokenizer's end token.
         **options: Arguments of `QuestionAnswererPreprocessor` where none is given: `stride`, `sequence_length` and
             `truncate`; and `name`, `dtype` and `trainable`.
 
@@ -79,9 +81,12 @@ class QuestionAnswerer(EncoderTask):
         max_answer_length: int = 30,
         no_answer_threshold: float | None = None,
         decoder_start_id: int | str | None = None,
+        separator_id: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(backbone, preprocessor, decoder_start_id=decoder_start_id, **options)
+        size = backbone.config.vocabulary_size
+        self.separator_id = None if separator_id is None else require_count(separator_id, "separator_id", 0, size - 1)
         self.max_answer_length = require_count(max_answer_length, "max_answer_length")
         self.no_answer_threshold = None if no_answer_threshold is None else float(no_answer_threshold)
         if no_answer_threshold is not None and not math.isfinite(self.no_answer_threshold):
@@ -95,7 +100,18 @@ class QuestionAnswerer(EncoderTask):
             **self.head.task_options(),
             "max_answer_length": self.max_answer_length,
             "no_answer_threshold": self.no_answer_threshold,
+            "separator_id": self.separator_id,
         }
+
+    def global_tokens(self, inputs: dict[str, Any]) -> Any:
+        """Returns the tokens before the first separator: those of the question (Beltagy et al. 2020, section 6.1)."""
+        separator = getattr(self.tokenizer, "end_id", None) if self.separator_id is None else self.separator_id
+        if separator is None:
+            return None
+        is_separator = ops.cast(ops.equal(inputs["token_ids"], separator), "int32")
+        before = ops.equal(ops.cumsum(is_separator, axis=1), 0)
+        has_one = ops.any(is_separator > 0, axis=1, keepdims=True)
+        return ops.logical_and(ops.logical_and(before, has_one), ops.cast(inputs["padding_mask"], "bool"))
 
     def outputs_of(self, hidden: Any, inputs: dict[str, Any], training: bool | None = None) -> Any:
         logits = super().outputs_of(hidden, inputs, training)

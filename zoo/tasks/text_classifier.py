@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from zoo.backbones.backbone import Backbone
+from zoo.backbones.transformer import first_tokens
 from zoo.export import Endpoint, Field
 from zoo.inspect.row import Decisions
 from zoo.preprocessing import TextClassifierPreprocessor
@@ -145,6 +146,10 @@ class TextClassifier(EncoderTask):
     @property
     def logits_are_binary(self) -> bool:  # type: ignore[override]  # a constant in the base class
         return self.preprocessor.problem == "multi_label"
+
+    def global_tokens(self, inputs: dict[str, Any]) -> Any:
+        """Returns the first token of each text (Beltagy et al. 2020, section 3.1)."""
+        return first_tokens(inputs["padding_mask"])
 
     def own_options(self) -> dict[str, Any]:
         return {

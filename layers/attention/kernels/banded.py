@@ -5,9 +5,8 @@ later models (Child et al. 2019; Beltagy et al. 2020). Queries are cut into chun
 the keys that any of its queries may see. No tensor has an entry for each pair of a query and a key.
 """
 
-import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import ops
 
@@ -21,6 +20,22 @@ from layers.attention.slices import larger, pad_axis, smaller
 _SHORTEST_CHUNK, _LONGEST_CHUNK = 32, 256
 
 
+class SeenByAll(NamedTuple):
+    """Keys that all queries see, besides those in their windows.
+
+    Args:
+        key: `(batch, key_value_heads, count, head_dim)`.
+        value: `(batch, key_value_heads, count, value_dim)`.
+        is_used: True where there is such a key, `(batch, count)`.
+        segment_ids: Integers `(batch, count)` of packed sequences: queries of this segment see the key; None for all.
+    """
+
+    key: Any
+    value: Any
+    is_used: Any
+    segment_ids: Any = None
+
+
 def band(mask: AttentionMask | None) -> tuple[int, int] | None:
     """Returns how many keys before and after its own index a query may see, or None if no limit is known in advance.
 
@@ -28,6 +43,8 @@ def band(mask: AttentionMask | None) -> tuple[int, int] | None:
         mask: An `AttentionMask` or `None`.
     """
     if mask is None or not mask.default_positions or mask.prefix_length is not None or mask.allowed is not None:
+        return None
+    if mask.global_keys is not None:
         return None
     left, right = mask.window or (None, None)
     if mask.causal:
@@ -89,11 +106,14 @@ def banded_attention(
     sinks: Any = None,
     dropout: Callable[[Any], Any] | None = None,
     weighting: Any = None,
+    seen_by_all: SeenByAll | None = None,
 ) -> Any:
     """Attention with a window or in blocks, in O(length * window) time and memory.
 
     Args: as for `layers.attention.kernels.attend`; the mask must have a `band`, and `bias`, if given, depend on the
         distance only.
+        seen_by_all: Further keys that all queries see, for which there is no bias; None for none. With them, the keys
+            of windows that the mask hides are theirs.
 
     Returns:
         The output `(batch, heads, query_length, value_dim)`.
@@ -121,6 +141,9 @@ def banded_attention(
         query = ops.transpose(query, (0, 1, 3, 2, 4, 5))
         query = ops.reshape(query, (batch, key_value_heads, chunks, groups * chunk, query.shape[-1]))
     scores = ops.einsum("bkcqd,bkcmd->bkcqm", query, to_float32(frames(key, 2)))
+    if seen_by_all is not None:
+        further = ops.einsum("bkcqd,bkmd->bkcqm", query, to_float32(seen_by_all.key))
+        scores = ops.concatenate([scores, further], axis=-1)
     if soft_cap is not None:
         scores = soft_cap * ops.tanh(scores / soft_cap)
     if bias is not None:
@@ -128,6 +151,8 @@ def banded_attention(
         matrix = ops.reshape(matrix, (1, key_value_heads, 1, groups * chunk, frame))
         scores = scores + ops.cast(matrix, scores.dtype)
     visible = _visible(mask, frames, key_length, chunks, chunk, before, frame)
+    if seen_by_all is not None:
+        visible = _with_seen_by_all(visible, seen_by_all, mask, chunks, chunk)
     if groups > 1:
         visible = ops.tile(visible, (1, 1, 1, groups, 1))
     scores = scores - penalty(visible, scores.dtype)
@@ -139,7 +164,13 @@ def banded_attention(
     else:
         sinks = ops.broadcast_to(ops.reshape(sinks, (key_value_heads, groups, 1)), (key_value_heads, groups, chunk))
         weights = softmax_with_sinks(scores, ops.reshape(sinks, (1, key_value_heads, 1, groups * chunk, 1)))
-    product = functools.partial(ops.einsum, "bkcqm,bkcmd->bkcqd")
+
+    def product(weights: Any, values: Any) -> Any:
+        result = ops.einsum("bkcqm,bkcmd->bkcqd", weights[..., :frame], values)
+        if seen_by_all is not None:
+            result = result + ops.einsum("bkcqm,bkmd->bkcqd", weights[..., frame:], seen_by_all.value)
+        return result
+
     output = mean_of_values(weights, frames(value, 2), dropout, product)
     if sinks is None and not mask.sees_something(query_length, key_length):
         output = output * ops.cast(ops.any(visible, axis=-1, keepdims=True), output.dtype)
@@ -167,6 +198,19 @@ def _visible(
         same = ops.equal(query_segments[:, None, :, :, None], frames(mask.key_segment_ids, 1)[:, None, :, None, :])
         visible = ops.logical_and(visible, same)
     return visible
+
+
+def _with_seen_by_all(visible: Any, keys: SeenByAll, mask: AttentionMask, chunks: Any, chunk: Any) -> Any:
+    """Which key of its frame, then of those that all see, a query sees: `(batch, 1, chunks, chunk, frame + count)`."""
+    further = keys.is_used[:, None, None, None, :]
+    if keys.segment_ids is not None:
+        query_segments = _split_axis(_fit_axis(mask.query_segment_ids, 1, chunks * chunk), 1, chunk)
+        same = ops.equal(query_segments[:, None, :, :, None], keys.segment_ids[:, None, None, None, :])
+        further = ops.logical_and(further, same)
+    batch, count = ops.shape(keys.is_used)
+    shapes = (batch, 1, chunks, chunk)
+    parts = ops.broadcast_to(visible, (*shapes, ops.shape(visible)[-1])), ops.broadcast_to(further, (*shapes, count))
+    return ops.concatenate(parts, axis=-1)
 
 
 def _slice_axis(x: Any, axis: int, start: Any, stop: Any) -> Any:

@@ -37,6 +37,9 @@ def golden():
             inputs = {"token_ids": arrays["input_ids"], "padding_mask": arrays["attention_mask"] > 0}
             if "token_type_ids" in arrays:
                 inputs["segment_ids"] = arrays["token_type_ids"]
+        if "global_attention_mask" in arrays:
+            side = "encoder_" if "encoder_token_ids" in inputs else ""
+            inputs[f"{side}global_mask"] = arrays["global_attention_mask"] > 0
         return inputs, arrays
 
     return read

@@ -74,6 +74,8 @@ TASKS = {
     "roformer_classifier": TextClassifier,
     "esm_masked_lm": MaskedLM,
     "esm_classifier": TextClassifier,
+    "longformer_masked_lm": MaskedLM,
+    "longformer_classifier": TextClassifier,
     "rembert_masked_lm": MaskedLM,
     "rembert_classifier": TextClassifier,
     "albert_masked_lm": MaskedLM,
