@@ -149,7 +149,7 @@ def with_tokenizer(name: str, **changes: Any) -> Any:
 
     config, tokenizer = read_config(families()[name][0]), tokenizer_for(name)
     config = dataclasses.replace(config, vocabulary_size=max(48, tokenizer.vocabulary_size), **changes)
-    if name in ("roberta", "xlm-roberta", "camembert", "data2vec-text", "m2m_100"):
+    if name in ("roberta", "xlm-roberta", "camembert", "data2vec-text", "longformer", "m2m_100"):
         # the first position comes after that of the padding token
         position = dataclasses.replace(config.position, offset=tokenizer.pad_id + 1)
         config = dataclasses.replace(config, position=position)

@@ -81,7 +81,8 @@ first.
 | families | what they need that is not here |
 | --- | --- |
 | `qwen3_next`, `mamba2`, `bamba`, `jamba` | layers with a state that every token changes, and their caches |
-| `longformer`, `led`, `big_bird` | windows with global tokens |
+| `led` | an encoder and a decoder of other lengths; its windows with global tokens are those of `longformer` |
+| `big_bird` | windows with random blocks |
 | `xlnet` | two streams of attention |
 | the head of `esm` for contacts | scores of pairs of tokens, from the attention weights of all layers |
 | `blenderbot-small` | a decoder that normalises before it adds positions, beside an encoder that does after |

@@ -225,7 +225,7 @@ def with_token_dropout(
 
     Example:
 
-    >>> with_token_dropout(ops.ones((1, 2, 1)), [[7, 9]], mask_id=9)[0, :, 0]  # [1.76, 0.0]
+    >>> with_token_dropout(keras.ops.ones((1, 2, 1)), [[7, 9]], mask_id=9)[0, :, 0]  # [1.76, 0.0]
 
     Reference:
         Lin et al. 2023, "Evolutionary-scale prediction of atomic-level protein structure with a language model", and

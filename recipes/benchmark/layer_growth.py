@@ -28,6 +28,9 @@ COMPLEXITIES = {
     "convolution": ("k n d²", "1", "log_k n"),
     "separable convolution": ("k n d + n d²", "1", "log_k n"),
 }
+# Not in the paper: Beltagy et al. 2020, section 3.1. Two positions are joined by the token that sees all.
+WITH_GLOBAL = "restricted self-attention, global token"
+KINDS = {**COMPLEXITIES, WITH_GLOBAL: ("r n d", "1", "2")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +38,7 @@ class GrowthConfig:
     """Sizes for table 1 of Vaswani et al. 2017."""
 
     lengths: list[int] = setting([512, 1024, 2048, 4096, 8192, 16384, 32768], "Numbers of positions.", least=1)
-    kinds: list[str] = setting(list(COMPLEXITIES), "Kinds of layers.")
+    kinds: list[str] = setting(list(COMPLEXITIES), f"Kinds of layers; {WITH_GLOBAL!r} is another one.")
     width: int = setting(256, "Number of features per position.", least=1)
     num_heads: int = setting(4, "Heads of the attentions.", least=1)
     window: int = setting(64, "Positions to each side that restricted self-attention sees.", least=1)
@@ -51,7 +54,7 @@ def make_layer(kind: str, config: GrowthConfig) -> keras.layers.Layer:
     """Returns a layer of one of the kinds.
 
     Args:
-        kind: A key of `COMPLEXITIES`.
+        kind: A key of `KINDS`.
         config: Its sizes.
 
     Raises:
@@ -66,16 +69,17 @@ def make_layer(kind: str, config: GrowthConfig) -> keras.layers.Layer:
         return layers.MultiHeadAttention(config.num_heads, head_dim)
     if kind == "self-attention, blocked":
         return layers.MultiHeadAttention(config.num_heads, head_dim, path="blocked")
-    if kind == "restricted self-attention":
-        return layers.MultiHeadAttention(config.num_heads, head_dim, window=(config.window, config.window))
-    raise RecipeError(f"kinds must be among {', '.join(map(repr, COMPLEXITIES))}, got {kind!r}")
+    if kind in ("restricted self-attention", WITH_GLOBAL):
+        window, has_global = (config.window, config.window), kind == WITH_GLOBAL
+        return layers.MultiHeadAttention(config.num_heads, head_dim, window=window, global_projections=has_global)
+    raise RecipeError(f"kinds must be among {', '.join(map(repr, KINDS))}, got {kind!r}")
 
 
 def make_step(kind: str, length: int, backward: bool, **sizes: Any) -> Callable[[], Any]:
     """Returns a pass of a new layer of a kind over one sequence.
 
     Args:
-        kind: A key of `COMPLEXITIES`.
+        kind: A key of `KINDS`.
         length: Number of positions.
         backward: Whether the gradients are computed, too.
         sizes: Fields of `GrowthConfig`.
@@ -84,7 +88,10 @@ def make_step(kind: str, length: int, backward: bool, **sizes: Any) -> Callable[
     layer = make_layer(kind, config)
     inputs = random_inputs(1, length, config.width)
     layer.build(inputs.shape)
-    return traced_step(layer, inputs, layer.trainable_variables, backward=backward)
+    if kind != WITH_GLOBAL:
+        return traced_step(layer, inputs, layer.trainable_variables, backward=backward)
+    is_first = np.arange(length)[None] == 0
+    return traced_step(lambda x: layer(x, global_mask=is_first), inputs, layer.trainable_variables, backward=backward)
 
 
 def exponent(values: dict[int, float], fit_from: int) -> float | None:
@@ -194,7 +201,7 @@ def _table_row(row: dict[str, Any], lengths: Sequence[int]) -> str:
     powers = [
         "–" if row[name] is None else f"n^{row[name]:.2f}" for name in ("exponent_of_seconds", "exponent_of_bytes")
     ]
-    complexity = [f"O({entry})" for entry in COMPLEXITIES[row["kind"]]]
+    complexity = [f"O({entry})" for entry in KINDS[row["kind"]]]
     return "| " + " | ".join([row["kind"], *complexity, *cells, *powers]) + " |"
 
 

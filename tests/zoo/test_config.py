@@ -272,6 +272,27 @@ def test_wrong_json(text, message):
         (lambda: TransformerConfig("encoder", 10, residual_scale="deep"), "must be above 0 or 'deep_norm', got 'deep'"),
         (lambda: FeedForwardConfig(0), "feed_forward.intermediate_dim must be above 0, got 0"),
         (lambda: FeedForwardConfig(dropout=1.0), r"feed_forward.dropout must be in \[0, 1\), got 1.0"),
+        (
+            lambda: AttentionConfig(global_tokens="given"),
+            "attention.window must be a pair of numbers with attention.global_tokens, got None",
+        ),
+        (
+            lambda: AttentionConfig(global_tokens="last", window=(2, 2)),
+            "attention.global_tokens must be one of .None, 'given', 'first'., got 'last'",
+        ),
+        (
+            lambda: TransformerConfig("decoder", 9, attention=AttentionConfig(global_tokens="first", window=(2, 2))),
+            "attention.global_tokens must be None with architecture='decoder', got 'first'",
+        ),
+        (
+            lambda: TransformerConfig(
+                "encoder",
+                9,
+                attention=AttentionConfig(global_tokens="first", window=(2, 2)),
+                position=PositionConfig("rotary"),
+            ),
+            "attention.global_tokens must be None with position.kind='rotary', which acts in attention",
+        ),
         (lambda: EmbeddingConfig(output_dim=8), "embedding.output_dim must be None with embedding.tie_output or"),
         (
             lambda: TransformerConfig("decoder", 9, embedding=EmbeddingConfig(token_dropout=3)),

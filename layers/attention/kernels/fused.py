@@ -60,6 +60,7 @@ def facts_for_kernels(mask: AttentionMask | None, query_length: Any, key_length:
     if mask is None:
         return {}
     more = (mask.block_size, mask.prefix_length, mask.key_padding_mask, mask.query_segment_ids, mask.allowed)
+    more = (*more, mask.global_keys)
     if any(each is not None for each in more):
         return None
     if not mask.uses_order:

@@ -158,6 +158,19 @@ def test_logits_and_back(case, reference, golden, tmp_path):
     check_logits(huggingface.load_task(TASKS[case], tmp_path / "model"), inputs, expected["logits"])
 
 
+def test_global_tokens_by_default(reference, golden):
+    inputs, expected = golden("longformer_classifier")
+    del inputs["global_mask"]  # the first token of each text
+    check_logits(huggingface.load_task(TextClassifier, reference / "longformer_classifier"), inputs, expected["logits"])
+    inputs, _ = golden("longformer_masked_lm")
+    task = QuestionAnswerer(huggingface.load_backbone(reference / "longformer_masked_lm"), separator_id=2)
+    ids = np.array([[0, 5, 6, 2, 2, 7, 8, 9, 2], [0, 5, 6, 7, 8, 9, 6, 5, 4]])  # no separator: no question
+    inputs = {"token_ids": ids, "padding_mask": np.ones((2, 9), "bool")}
+    question = np.array([[True] * 3 + [False] * 6, [False] * 9])
+    np.testing.assert_array_equal(task(inputs), task({**inputs, "global_mask": question}))
+    assert np.abs(np.asarray(task({**inputs, "global_mask": ~question})) - np.asarray(task(inputs))).max() > 1e-3
+
+
 def test_low_rank_updates_are_added_in_full_precision(reference, tmp_path):
     with default_policy("mixed_bfloat16"):
         task = huggingface.load_task(TextClassifier, reference / "bert_classifier")
