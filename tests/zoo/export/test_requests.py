@@ -160,6 +160,7 @@ def test_wrong_choices(exported, chosen, message):
         ask(exported[1].signatures["generate"], {"texts": tf.constant(["hello"])}, **chosen)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("sampler", [zoo.Beam(2), "contrastive", zoo.Sample(typical_p=0.5)], ids=str)
 def test_samplers_without_such_settings(model, sampler):
     generate = model.endpoints(sampler=sampler, **SHORT)["generate"].function
