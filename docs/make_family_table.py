@@ -80,7 +80,7 @@ first.
 
 | families | what they need that is not here |
 | --- | --- |
-| `qwen3_next`, `mamba2`, `bamba`, `jamba` | layers with a state that every token changes, and their caches |
+| `mamba2`, `bamba`, `jamba` | state-space layers |
 | `led` | an encoder and a decoder of other lengths; its windows with global tokens are those of `longformer` |
 | `big_bird` | windows with random blocks |
 | `xlnet` | two streams of attention |

@@ -14,6 +14,7 @@ from layers.constructor_arguments import ConfigFromArguments
 from layers.dropout import Dropout
 from layers.embeddings import SegmentEmbedding, TokenEmbedding
 from layers.feed_forward import FeedForward
+from layers.gated_delta_rule import GatedDeltaRule
 from layers.masked_batch_norm import MaskedBatchNorm
 from layers.mixers import ConvolutionMixer
 from layers.mixture_of_experts import MixtureOfExperts
@@ -54,6 +55,7 @@ __all__ = [
     "Dropout",
     "DynamicTanh",
     "FeedForward",
+    "GatedDeltaRule",
     "LayerNorm",
     "LearnedPositionEmbedding",
     "MaskedBatchNorm",

@@ -159,6 +159,11 @@ class ShortConvolution(ConfigFromArguments, keras.layers.Layer):
         # both gates, the values, what the convolution reads and what it returns
         return 5 * self.output_projection.units
 
+    @property
+    def state_products(self) -> int:
+        """Products of a token with a state: there is none."""
+        return 0
+
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         # the number of results depends on the arguments, so the specification comes from a symbolic call
         return keras.Operation.compute_output_spec(self, *args, **kwargs)

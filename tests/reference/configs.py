@@ -71,6 +71,18 @@ CASES: dict[str, Callable[[], Any]] = {
     "FeedForward of defaults": lambda: layers.FeedForward(12, name="a"),
     "FunctionWeighting": lambda: FunctionWeighting(keras.activations.softmax, name="a"),
     "Latents": lambda: Latents(8, 2, 6, True, 1e-5, NORMAL, name="a"),
+    "GatedDeltaRule": lambda: layers.GatedDeltaRule(
+        4,
+        6,
+        5,
+        2,
+        kernel_size=3,
+        epsilon=1e-3,
+        kernel_initializer=NORMAL,
+        output_initializer=UNIFORM,
+        bias_initializer=ONES,
+        name="a",
+    ),
     "LayerNorm": lambda: layers.LayerNorm(1e-4, False, False, 2, name="a"),
     "LearnedPositionEmbedding": lambda: layers.positions.LearnedPositionEmbedding(16, 8, NORMAL, 2, name="a"),
     "LowRankUpdate": lambda: layers.dense.LowRankUpdate(8, 2, 4.0, 0.1, True, name="a"),
@@ -295,6 +307,15 @@ EXPERTS = zoo.FeedForwardConfig(
     dense_intermediate_dim=12,
 )
 MODELS: dict[str, Callable[[], Any]] = {
+    "gated_delta_rule": lambda: zoo.TransformerConfig(
+        "decoder",
+        30,
+        8,
+        2,
+        max_length=16,
+        attention=zoo.AttentionConfig(2),
+        mixer=zoo.MixerConfig("gated_delta_rule", (True, False), 4, False, 4, 2, 3, 5, 1e-4),
+    ),
     "short_convolution": lambda: zoo.TransformerConfig(
         "decoder",
         30,

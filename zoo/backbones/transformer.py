@@ -397,13 +397,15 @@ class Transformer(Backbone):
                 fresh |= {**lengths.begin(state["token_ids"].shape[0], capacity), "lengths": state["lengths"]}
             return {name: keras.tree.map_structure(_grown, state[name], fresh[name]) for name in fresh}
         # caches of a window keep the last tokens only, which are gone where another row was longer
-        if len({cache.shape[2] for cache in keras.tree.flatten(old)}) > 1 or not self.can_rewind(capacity):
+        if not self.can_rewind(capacity) or len({cache.shape[2] for cache in keras.tree.flatten(old)}) > 1:
             return None
         if "token_ids" in state:
             return None  # cached keys are right for the length that a text had
         return {"caches": keras.tree.map_structure(lambda before, after: _moved(before, after, shift), old, new)}
 
     def can_rewind(self, capacity: int) -> bool:
+        if self.config.mixer is not None:
+            return False  # its cache is of the last tokens alone
         if self.decoder.position_by_length is not None:
             return False  # with fewer tokens the length may be of another group
         return all(cache.shape[2] == capacity for cache in keras.tree.flatten(self.decoder.make_caches(1, capacity)))

@@ -93,7 +93,7 @@ def _mixing_weights(config: TransformerConfig, layers: int) -> int:
     if mixer is None:
         return layers * _attention_weights(config)
     mixers = count_in_pattern(mixer.layers, layers)
-    return (layers - mixers) * _attention_weights(config) + mixers * 4 * config.hidden_dim**2
+    return (layers - mixers) * _attention_weights(config) + mixers * mixer.num_weights(config.hidden_dim)
 
 
 def _attention_weights(config: TransformerConfig) -> int:

@@ -162,7 +162,8 @@ class RowDecoder:
         adjust = RowAdjustments(
             written, places, presence_penalty, frequency_penalty, bias_ids, biases, min_tokens, end_ids, allowed
         )
-        loop = _RowLoop(self.backbone.decode_step, options, adjust, alternatives)
+        whole = ["slots" not in tensor.shape for tensor in self.tensors]
+        loop = _RowLoop(self.backbone.decode_step, options, adjust, alternatives, self.packed(whole))
         inputs = loop.inputs(
             state=self.packed(state),
             constants={},
@@ -195,11 +196,30 @@ class RowDecoder:
 
 
 class _RowLoop(TokenByToken):
-    """Chooses tokens after adjustments of each row, and notes the most probable ones where they are asked for."""
+    """Chooses tokens after adjustments of each row, and notes the most probable ones where they are asked for.
 
-    def __init__(self, step: Any, settings: Any, adjust: RowAdjustments, alternatives: Any) -> None:
+    Args:
+        step, settings: As for any loop.
+        adjust: The adjustments.
+        alternatives: Number of most probable tokens.
+        whole: Which tensors of the state each token changes as a whole, in the structure of the state.
+    """
+
+    def __init__(self, step: Any, settings: Any, adjust: RowAdjustments, alternatives: Any, whole: Any) -> None:
         super().__init__(step, settings)
-        self._adjust, self._alternatives = adjust, alternatives
+        self._adjust, self._alternatives, self._whole = adjust, alternatives, whole
+
+    def advance_once(self, fixed: dict[str, Any], moving: dict[str, Any]) -> dict[str, Any]:
+        done = moving["done"]
+
+        def rested(is_whole: bool, before: Any, after: Any) -> Any:
+            """Rows that rest are fed on; what that writes into slots is overwritten before it is seen."""
+            rests = ops.reshape(done, (-1, *([1] * (len(after.shape) - 1))))
+            return ops.where(rests, before, after) if is_whole else after
+
+        moved = super().advance_once(fixed, moving)
+        states = (self._whole, moving["state"], moved["state"])
+        return {**moved, "state": keras.tree.map_structure(rested, *states)}
 
     def start(self, inputs: dict[str, Any]) -> dict[str, Any]:
         carry = super().start(inputs)

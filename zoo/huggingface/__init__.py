@@ -41,6 +41,7 @@ from zoo.huggingface import (  # noqa: F401
     olmoe,
     opt,
     phi,
+    qwen3_next,
     qwen_moe,
     reader,
     rembert,

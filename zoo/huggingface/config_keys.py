@@ -103,7 +103,8 @@ _GROUPS = {
         num_local_experts num_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size ffn_dim
         embedding_size num_hidden_groups pooler_hidden_size kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim
         n_routed_experts n_shared_experts rotary_dim n_embed input_embedding_size output_embedding_size
-        conv_L_cache block_multiple_of
+        conv_L_cache block_multiple_of linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim
+        linear_num_key_heads linear_num_value_heads full_attention_interval
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
         num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels q_lora_rank n_group
@@ -214,7 +215,11 @@ _CHOICES = {
     "feed_forward.weight_scale": "routed_scaling_factor",
     "feed_forward.gate_limit": "swiglu_limit",
     "feed_forward.load_balance_weight": "router_aux_loss_coef aux_loss_alpha",
-    "mixer.kernel_size": "conv_L_cache",
+    "mixer.kernel_size": "conv_L_cache linear_conv_kernel_dim",
+    "mixer.num_heads": "linear_num_value_heads",
+    "mixer.num_key_heads": "linear_num_key_heads",
+    "mixer.key_dim": "linear_key_head_dim",
+    "mixer.value_dim": "linear_value_head_dim",
     "mixer.use_bias": "conv_bias",
     "branch_scale": "residual_multiplier",
     "embedding.scale": "embedding_multiplier",

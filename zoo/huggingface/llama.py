@@ -150,6 +150,7 @@ def register(
     base: str | None = None,
     classifiers: Mapping[str, str] | None = None,
     answerer_prefix: str | None = None,
+    ignored: tuple[str, ...] = (),
 ) -> None:
     """Adds a family of this kind.
 
@@ -163,6 +164,7 @@ def register(
             begin with `name`.
         answerer_prefix: What its class for question answering puts before the names of the base model; None where
             there is no such class.
+        ignored: Regular expressions for further tensors to ignore.
     """
     kinds = ("Sequence", "Token")
     classifiers = {kind: f"{name}For{kind}Classification" for kind in kinds} if classifiers is None else classifiers
@@ -181,7 +183,7 @@ def register(
                 answerer_prefix and f"{name}ForQuestionAnswering",
                 answerer_prefix=answerer_prefix,
             ),
-            ignored=(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
+            ignored=(r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq", *ignored),
             copies={"lm_head.weight": "embed_tokens.weight"},
         )
     )

@@ -24,19 +24,22 @@ QWEN2_TABLE = {
 }
 
 
-def _with_experts(reader: ConfigReader, config: TransformerConfig, **defaults: int) -> TransformerConfig:
-    """The configuration with experts in some of its layers.
+def with_experts(
+    reader: ConfigReader, config: TransformerConfig, *, normalize: bool = False, **defaults: int
+) -> TransformerConfig:
+    """Returns the configuration with experts in some of its layers.
 
     Args:
         reader: The configuration.
         config: Ours without experts.
+        normalize: What a missing `norm_topk_prob` means.
         **defaults: What missing keys mean.
     """
     reader.skip("output_router_logits")
     layers, step = config.num_layers, reader.take("decoder_sparse_step", 1)
     dense = reader.take("mlp_only_layers", None) or []
     sizes = {key: reader.take(key, default) for key, default in defaults.items()}
-    normalize, weight = reader.take("norm_topk_prob", False), reader.take("router_aux_loss_coef", 0.001)
+    normalize, weight = reader.take("norm_topk_prob", normalize), reader.take("router_aux_loss_coef", 0.001)
     flags = [index not in dense and (index + 1) % step == 0 for index in range(layers)]
     if not any(flags):
         return config
@@ -57,7 +60,8 @@ def _with_experts(reader: ConfigReader, config: TransformerConfig, **defaults: i
     return dataclasses.replace(config, feed_forward=network)
 
 
-def _write_experts(config: TransformerConfig) -> dict[str, Any]:
+def write_experts(config: TransformerConfig) -> dict[str, Any]:
+    """Returns the keys that `with_experts` takes."""
     network, layers = config.feed_forward, range(config.num_layers)
     return {
         "decoder_sparse_step": 1,
@@ -71,6 +75,21 @@ def _write_experts(config: TransformerConfig) -> dict[str, Any]:
         else network.normalize_weights,
         "router_aux_loss_coef": network.load_balance_weight,
     }
+
+
+def with_shared_expert(reader: ConfigReader, config: TransformerConfig, default: int) -> TransformerConfig:
+    """Returns the configuration with an expert that all tokens share, where it has experts.
+
+    Args:
+        reader: The configuration.
+        config: Ours with experts.
+        default: What a missing width means.
+    """
+    shared = reader.take("shared_expert_intermediate_size", default)
+    if config.feed_forward.num_experts is None:
+        return config
+    network = dataclasses.replace(config.feed_forward, shared_intermediate_dim=shared, shared_gate=True)
+    return dataclasses.replace(config, feed_forward=network)
 
 
 def _read_qwen2_moe(reader: ConfigReader) -> TransformerConfig:
@@ -89,19 +108,15 @@ def _read_qwen2_moe(reader: ConfigReader) -> TransformerConfig:
         }
 
     config = llama.read(reader, attention, max_position_embeddings=32768, num_key_value_heads=16)
-    shared = reader.take("shared_expert_intermediate_size", 5632)
-    config = _with_experts(reader, config, moe_intermediate_size=1408, num_experts=60, num_experts_per_tok=4)
-    if config.feed_forward.num_experts is None:
-        return config
-    network = dataclasses.replace(config.feed_forward, shared_intermediate_dim=shared, shared_gate=True)
-    return dataclasses.replace(config, feed_forward=network)
+    config = with_experts(reader, config, moe_intermediate_size=1408, num_experts=60, num_experts_per_tok=4)
+    return with_shared_expert(reader, config, 5632)
 
 
 def _write_qwen2_moe(config: TransformerConfig) -> dict[str, Any]:
     size = llama.size_of_window(config)
     return {
         **llama.write(config, has_head_dim=False),
-        **_write_experts(config),
+        **write_experts(config),
         "shared_expert_intermediate_size": config.feed_forward.shared_intermediate_dim or 1,
         "qkv_bias": bool(config.attention.use_bias),
         "use_sliding_window": size is not None,
@@ -122,14 +137,14 @@ def _read_qwen3_moe(reader: ConfigReader) -> TransformerConfig:
     reader.skip("max_window_layers")  # in published files, and never read
     config = llama.read(reader, attention, max_position_embeddings=32768, num_key_value_heads=4)
     experts = reader.take("num_local_experts", 128)  # the newer name
-    return _with_experts(reader, config, moe_intermediate_size=768, num_experts=experts, num_experts_per_tok=8)
+    return with_experts(reader, config, moe_intermediate_size=768, num_experts=experts, num_experts_per_tok=8)
 
 
 def _write_qwen3_moe(config: TransformerConfig) -> dict[str, Any]:
     size = llama.size_of_window(config)
     return {
         **llama.write(config),
-        **_write_experts(config),
+        **write_experts(config),
         "attention_bias": bool(config.attention.use_bias),
         "use_sliding_window": size is not None,
         "sliding_window": size,

@@ -317,6 +317,8 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     flat = {key: value for key, value in values.items() if key not in parts}
     flat["mixer.layers"] = [config.has_mixer(index) for index in range(config.num_layers)]
     if any(flat["mixer.layers"]):
+        mixer |= {"num_key_heads": mixer["num_key_heads"] or mixer["num_heads"]}
+        mixer |= {"value_dim": mixer["value_dim"] or mixer["key_dim"]}
         flat |= {f"mixer.{key}": value for key, value in mixer.items() if key != "layers"}
     for part in parts:
         flat |= {f"{part}.{key}": value for key, value in values[part].items()}

@@ -14,7 +14,7 @@ Side = Literal["source", "target"]
 _MATRICES = ("kernel", "lora_a", "lora_b")
 # products by what they are multiplied with
 _GROUPS = {
-    "attention": {"query", "key", "value", "input_gate", "output_gate"},
+    "attention": {"query", "key", "value", "input_gate", "output_gate", "strength", "decay"},
     "output": {"output"},
     "up": {"gate", "up"},
     "down": {"down"},

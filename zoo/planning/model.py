@@ -32,6 +32,7 @@ class LayerShape(NamedTuple):
         key_dim, value_dim: Widths of a head.
         window: Tokens that a token attends to at most; None for all.
         mixer_dim: Numbers of a token between the products of a mixer; 0 with attention.
+        state_products: Products of a token with the states of a mixer.
         has_cross_attention: Whether it also attends to the source, with as many heads.
         intermediate_dim: Numbers between the two products of the feed-forward network; with experts of those that all
             tokens share.
@@ -53,6 +54,7 @@ class LayerShape(NamedTuple):
     value_dim: int
     window: int | None
     mixer_dim: int
+    state_products: int
     has_cross_attention: bool
     intermediate_dim: int
     gated: bool
@@ -226,6 +228,7 @@ def _layer_shape(layer: Layer) -> LayerShape:
         layer.side,
         **of_attention,
         mixer_dim=block.attention.kept_dim if layer.has_mixer else 0,
+        state_products=block.attention.state_products if layer.has_mixer else 0,
         has_cross_attention=block.cross_attention is not None,
         intermediate_dim=width,
         gated=network.gated,

@@ -127,7 +127,7 @@ def _passes(layer: LayerShape) -> int:
 
 
 def _scores(layer: LayerShape, length: float, fused_in: ModelShape | None = None) -> float:
-    """Operations of scores and of the weighted sum of values, for a token of a layer.
+    """Operations of scores and of the weighted sum of values, or with the states of a mixer, for a token of a layer.
 
     Args:
         layer: The layer.
@@ -139,4 +139,4 @@ def _scores(layer: LayerShape, length: float, fused_in: ModelShape | None = None
     if fused_in is not None and layer.side == "target" and fused_in.config.architecture != "encoder":
         # token i sees i tokens, of a window at most its width: the mean over the row
         own -= own * (own - 1) / (2 * length)
-    return own * product + (length * product if layer.has_cross_attention else 0)
+    return own * product + (length * product if layer.has_cross_attention else 0) + 2 * layer.state_products

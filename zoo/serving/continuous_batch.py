@@ -301,7 +301,7 @@ class ContinuousBatch:
             return True
         longest = max(self._needs(each, self._limit(each)) for each in (writing, *others))
         rows = _rounded_rows(len(others) + 1)
-        size = rows * rounded_positions(longest, self.max_length) * self._format.bytes_per_position
+        size = self._format.size(rows, rounded_positions(longest, self.max_length))
         return len(others) < self._batching.rows and size <= self._batching.state_bytes
 
     def _keep_states(self, writings: Sequence[Writing]) -> None:

@@ -27,18 +27,24 @@ class StateFormat:
 
     tensors: Sequence[Mapping[str, Any]]
 
-    @property
-    def bytes_per_position(self) -> int:
-        """Bytes of a position of a row."""
+    def size(self, rows: int, positions: int) -> int:
+        """Returns the number of bytes of a state.
+
+        Args:
+            rows: Number of rows.
+            positions: Number of positions that they have room for.
+        """
         return sum(
-            math.prod(size for size in tensor["shape"] if not isinstance(size, str))
-            * np.dtype(tf.as_dtype(tensor["dtype"]).as_numpy_dtype).itemsize
+            math.prod(_shape(tensor, rows, positions)) * np.dtype(tf.as_dtype(tensor["dtype"]).as_numpy_dtype).itemsize
             for tensor in self.tensors
         )
 
     def forgets_by(self, index: int) -> bool:
-        """Whether a row of so many positions has lost some of them: caches of a window keep the last ones only."""
-        return any(tensor["most_slots"] is not None and index > tensor["most_slots"] for tensor in self.tensors)
+        """Whether a row of so many positions cannot be taken back to fewer of them.
+
+        Caches of a window keep the last positions only, and a tensor without slots is changed as a whole by each.
+        """
+        return any(index > (_slots(tensor, index) if "slots" in tensor["shape"] else 0) for tensor in self.tensors)
 
     def empty(self, rows: int, positions: int) -> dict[str, Any]:
         """Returns the state of rows without a token.
@@ -99,8 +105,12 @@ def _slots(tensor: Mapping[str, Any], positions: int) -> int:
 
 
 def _zeros(tensor: Mapping[str, Any], rows: int, positions: int) -> Any:
+    return tf.zeros(_shape(tensor, rows, positions), tensor["dtype"])
+
+
+def _shape(tensor: Mapping[str, Any], rows: int, positions: int) -> list[int]:
     sizes = {"rows": rows, "slots": _slots(tensor, positions)}
-    return tf.zeros([sizes.get(size, size) for size in tensor["shape"]], tensor["dtype"])
+    return [sizes.get(size, size) for size in tensor["shape"]]
 
 
 def _resized(tensor: Any, axis: int, slots: int) -> Any:

@@ -13,6 +13,9 @@ from zoo.planning.operations import forward_operations
 
 MIXERS = {
     "short_convolution": zoo.MixerConfig("short_convolution", (True, False), kernel_size=4, use_bias=True),
+    "gated_delta_rule": zoo.MixerConfig(
+        "gated_delta_rule", (True, False), num_heads=4, num_key_heads=2, key_dim=4, value_dim=6
+    ),
 }
 
 
@@ -70,7 +73,9 @@ def test_plans(kind):
     assert shape.parameters == sum(np.prod(weight.shape) for weight in zoo.Backbone.from_config(config).weights)
     scores = 2 * 4 * (4 + 4) * 8  # one layer of three has attention, for 8 tokens
     products = 2 * sum(kernel.size * kernel.uses for kernel in shape.kernels)
-    assert forward_operations(shape, 1, 8) == 8 * (products + scores)
+    states = 2 * sum(layer.state_products for layer in shape.layers)
+    assert states == {"short_convolution": 0, "gated_delta_rule": 2 * 2 * 3 * 4 * 4 * 6}[kind]
+    assert forward_operations(shape, 1, 8) == 8 * (products + scores + states)
     assert memory_of(shape, Job(config, 2, 8)).activations > 0
     assert min(zoo.config.minimum_weight_counts(config).values()) >= 0
     assert sum(zoo.config.minimum_weight_counts(config).values()) <= shape.parameters
@@ -81,7 +86,20 @@ def test_plans(kind):
     [
         ({"architecture": "encoder"}, "mixer must be None with architecture='encoder'"),
         ({"layer_groups": 1}, "layer_groups must be None with mixer"),
-        ({"mixer": {"kind": "convolution"}}, r"mixer.kind must be one of \('short_convolution'"),
+        ({"mixer": {"kind": "convolution"}}, "mixer.kind must be one of"),
+        (
+            {"mixer": {"kind": "short_convolution", "key_dim": 4}},
+            "mixer.key_dim must be None with mixer.kind='short_conv",
+        ),
+        ({"mixer": {"kind": "gated_delta_rule", "num_heads": 4}}, "mixer.key_dim must be given with mixer.kind='gated"),
+        (
+            {"mixer": {"kind": "gated_delta_rule", "use_bias": True}},
+            "mixer.use_bias must be False with mixer.kind='gated",
+        ),
+        (
+            {"mixer": {"kind": "gated_delta_rule", "num_heads": 4, "key_dim": 4, "num_key_heads": 3}},
+            "mixer.num_key_heads must be None or a divisor of num_heads=4",
+        ),
         ({"mixer": {"kind": "short_convolution", "layers": (False,)}}, "mixer.layers must be None, or a pattern with"),
     ],
 )

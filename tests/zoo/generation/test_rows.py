@@ -45,6 +45,11 @@ KINDS = {
         "attention": AttentionConfig(2),
         "mixer": MixerConfig("short_convolution", layers=(True, False)),
     },
+    "gated_delta_rule": {
+        "position": PositionConfig("rotary"),
+        "attention": AttentionConfig(2),
+        "mixer": MixerConfig("gated_delta_rule", layers=(True, False), num_heads=2, key_dim=6),
+    },
     "alibi": {"position": PositionConfig("alibi"), "attention": AttentionConfig(2)},
     "sinusoidal": {"position": PositionConfig("sinusoidal"), "attention": AttentionConfig(2)},
     "relative_bias": {"position": PositionConfig("relative_bias"), "attention": AttentionConfig(2)},
@@ -188,6 +193,41 @@ def test_rows_that_come_and_go_write_what_each_writes_alone(kind):
         np.testing.assert_allclose(text.score, alone["log_probabilities"][0], rtol=1e-4, atol=1e-4)
         ended += text.written[-1] in ENDS
     assert 0 < ended < len(texts)  # both kinds of ends have been seen
+
+
+def test_a_state_that_tokens_change_as_a_whole_rests_with_its_row():
+    decoder = RowDecoder(make_backbone("gated_delta_rule"))
+    token_ids, lengths = ops.reshape(ops.arange(8, dtype="int32"), (2, 4)), ops.convert_to_tensor([4, 2], "int32")
+    number, nothing, none = ops.ones(2), ops.zeros(2, "int32"), ops.full((2, 1), -1, "int32")
+    state = decoder.begin(token_ids, lengths, nothing, decoder.empty(2, 16))
+    after = decoder.advance(
+        state,
+        token_ids[:, 0],
+        lengths,
+        nothing,
+        limits=ops.convert_to_tensor([2, 0], "int32"),  # the second row rests
+        end_ids=none,
+        seeds=ops.zeros(2, "int64" if keras.backend.backend() == "tensorflow" else "uint32"),
+        streams=nothing,
+        temperature=0 * number,
+        top_k=nothing,
+        top_p=number,
+        min_p=0 * number,
+        written=none,
+        presence_penalty=0 * number,
+        frequency_penalty=0 * number,
+        bias_ids=none,
+        biases=ops.zeros((2, 1)),
+        min_tokens=nothing,
+        allowed=ops.zeros((2, 0), "int32"),
+        alternatives=ops.convert_to_tensor(0, "int32"),
+        steps=ops.convert_to_tensor(2, "int32"),
+    )
+    whole = [number for number, tensor in enumerate(decoder.tensors) if "slots" not in tensor.shape]
+    assert whole == [1]
+    before, after = (ops.convert_to_numpy(each[1]) for each in (state, after["state"]))
+    np.testing.assert_array_equal(after[1], before[1])
+    assert np.abs(after[0] - before[0]).max() > 1e-3
 
 
 def test_adjustments_of_rows_are_those_of_processors():
