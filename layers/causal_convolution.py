@@ -172,6 +172,11 @@ class CausalConvolution(ConfigFromArguments, keras.layers.Layer):
         Args:
             batch_size: Number of rows, an integer or an integer tensor.
             capacity: Largest number of entries that will be written, an integer or an integer tensor.
+
+        Raises:
+            ValueError: If the layer has no weights yet.
         """
+        if not self.built:
+            raise ValueError(f"{self.name} must be built before it makes a cache, which is as wide as its inputs.")
         slots = RollingCache(self.kernel_size).num_slots(capacity)
         return {"entry": ops.zeros((batch_size, 1, slots, self.kernel.shape[-1]), dtype=self.compute_dtype)}

@@ -116,3 +116,8 @@ def test_errors(rng):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_a_cache_before_there_are_weights():
+    with pytest.raises(ValueError, match="must be built before it makes a cache"):
+        ShortConvolution(3).make_cache(2, 8)

@@ -137,7 +137,7 @@ def _quantized(model: Any) -> Any:
         # activations of attention are no weights: a product of two of them stays as it is
         options = {"MatMulConstBOnly": True}
         # Processors with AVX2 and without VNNI add two products of 8 bits in 16, where large ones are cut off: of 8
-        # bits, weights take 7. That costs no time, and without it outputs of such machines are far from those of others.
+        # bits, weights take 7. That costs no time; without it, outputs of such machines are far from those of others.
         quantize_dynamic(
             plain, small, weight_type=QuantType.QInt8, per_channel=True, reduce_range=True, extra_options=options
         )
