@@ -112,7 +112,6 @@ def test_versions():
     workflow = (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8")
     versions = re.findall(r"Python :: (3\.\d+)", SETUP["metadata"]["classifiers"])
     assert len(versions) == 3 and all(f'"{version}"' in workflow for version in versions)
-    assert f"for version in {versions[0]} {versions[-1]};" in (ROOT / ".ci/pythons").read_text(encoding="utf-8")
 
 
 def run(*words, folder, code=None, **environment):
@@ -392,23 +391,6 @@ def test_completion(line, expected, tmp_path):
     result = run(line, str(answer), folder=folder, code=COMPLETE)
     assert result.returncode == 0, result.stderr
     assert sorted(word.strip() for word in answer.read_text().splitlines()) == sorted(expected)
-
-
-def test_other_pythons_may_lack_ensurepip(tmp_path):
-    """As Debian's do without python3-venv: no virtual environment can be made of them."""
-    for name in ("python", "python3.11", "python3.13"):
-        version = "3.13" if name == "python" else name.removeprefix("python")
-        path = tmp_path / name
-        # it runs no code that imports
-        path.write_text(
-            f'#!/bin/sh\ncase "$*" in\n--version) echo "Python {version}.1" ;;\n*import*) exit 1 ;;\nesac\n'
-        )
-        path.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin", "PYENV_ROOT": str(tmp_path)}
-    command = ["bash", str(ROOT / ".ci/pythons"), str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment)
-    said = "Python 3.11: no ensurepip on this machine\n"
-    assert (result.returncode, result.stdout) == (0, said), result.stderr
 
 
 def test_packages_are_typed():

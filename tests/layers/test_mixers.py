@@ -107,6 +107,7 @@ def test_causal(kind, rng):
     assert np.abs(outputs[0, 5] - others[0, 5]).max() > 1e-4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", MIXERS)
 def test_gradients_in_float64(kind, rng, check_gradients):
     layer = built(MIXERS[kind](dtype="float64"), rng, width=4)

@@ -203,6 +203,7 @@ def test_loss_is_its_factor_at_balance_and_only_in_training(rng):
     assert float(layer.losses[0]) > 0.79  # near 0.2 * 4, what one expert for all costs
 
 
+@pytest.mark.sampled(2)
 def test_gradients_in_float64(layer, batch, rng, check_gradients):
     layer = MixtureOfExperts.from_config({**layer.get_config(), "dtype": "float64"})
     layer.build((None, None, 6))

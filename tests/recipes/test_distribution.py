@@ -194,6 +194,7 @@ def test_processes_have_the_numbers_of_one_device(tmp_path, one_on_jax):
         assert f", on devices along the axes {mesh}, of 2 processes\n" in output
 
 
+@pytest.mark.slow
 @needs_jax
 def test_a_killed_process_ends_the_others_and_the_run_resumes(tmp_path, one_on_jax):
     one = [sys.executable, "-m", "recipes.language_model"]

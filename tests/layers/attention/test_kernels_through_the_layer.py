@@ -27,6 +27,7 @@ def expected(layer, x, mask, has_bias):
     return formula(layer, x, visible=visible(mask), bias=bias, cap=layer.logit_soft_cap)[0]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("path", ["plain", "blocked", "banded"])

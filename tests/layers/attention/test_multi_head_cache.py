@@ -140,6 +140,7 @@ def test_weights_of_a_rolling_cache_stand_by_slot():
         np.testing.assert_allclose(weights[step][0, :, 0], array(full)[0, :, step][:, entries], **TOLERANCE)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("position", CACHED_POSITIONS)
 @pytest.mark.parametrize("window", [None, (2, 0)])
 @pytest.mark.parametrize("step", [1, 2])

@@ -55,6 +55,7 @@ def test_operations_are_those_of_the_products():
     assert (both.items, written.items, WORKS["infer_encoder"].items) == (24, 3, 32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", [ours, theirs], ids=["zoo", "keras_hub"])
 @pytest.mark.parametrize("work", WORKS_OF_EACH.values(), ids=WORKS_OF_EACH)
 def test_works_are_done(library, work, policy):

@@ -157,6 +157,7 @@ print(json.dumps(found))
     assert found["dropout"] == [True, True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
 def test_replicas_have_the_weights_of_one_device():
     """Whatever is done outside of the scope in which a model was made, and with losses that add up."""
@@ -285,6 +286,7 @@ print(json.dumps(found))
     assert "made for another distribution" in found["other"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given", {"tensorflow": ["mirrored"], "jax": ["data", "model"]}.get(keras.backend.backend(), [])
 )

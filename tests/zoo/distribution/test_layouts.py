@@ -171,6 +171,7 @@ def test_processes_that_have_a_part_of_a_replica():
         own_replicas(np.array([[0, 0], [0, 1], [1, 1]]), 0)
 
 
+@pytest.mark.slow
 def test_all_presets():
     """Roles are complete, and what devices hold together is the model."""
     too_few = {}

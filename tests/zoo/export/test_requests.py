@@ -100,7 +100,7 @@ def expected_options(chosen):
     return {"sampler": sampler, "stop": stops, "jit_compile": False, "batch_size": 64, **others}
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("chosen", CHOICES, ids=str)
 def test_requests_give_what_python_generates(model, exported, texts, talks, chosen):
     signatures = exported[1].signatures

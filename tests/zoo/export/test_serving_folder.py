@@ -234,7 +234,7 @@ REPEATED = {
 EXAMPLES = {"masked": ["alpha <mask>"], "answerer": [("alpha", "beta omega")], "chat": ["alpha", TALK, "beta"]}
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in REPEATED)) for name in EXPORTS]
 )

@@ -90,6 +90,7 @@ def assert_equal_hypotheses(actual, expected):
         np.testing.assert_allclose([h[place] for h in actual], [h[place] for h in expected], atol=1e-3)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed, alpha", itertools.product(range(4), [0.0, 0.6, 1.0, 2.0]))
 def test_enough_beams_find_the_exact_optimum(prefix_model, seed, alpha):
     model = prefix_model(3, capacity=5, seed=seed)
@@ -111,6 +112,7 @@ def test_length_penalty_changes_the_optimum(prefix_model):
     assert differing >= 2
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("num_beams", [1, 2, 4, 5])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
 @pytest.mark.parametrize("end_ids", [(1,), (1, 5, 6)], ids=str)
@@ -124,6 +126,7 @@ def test_against_a_plain_beam_search(prefix_model, num_beams, alpha, end_ids):
     assert hypotheses(beams, 5) == [(0.0, 0.0, [], False)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("alpha, offset", [(0.7, 0), (1.5, 2.5), (-0.7, 0)])
 @pytest.mark.parametrize("early_stopping", [True, False, "never"])
 def test_early_stopping_and_offset(prefix_model, alpha, offset, early_stopping):

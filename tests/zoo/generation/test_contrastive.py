@@ -49,6 +49,7 @@ def run(model, rows, sampler, prompt_hidden, prompt, processors=()):
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("top_k, alpha", [(1, 0.6), (3, 0.6), (4, 0.3), (7, 0.9), (40, 0.9), (3, 0.0)])
 @pytest.mark.parametrize("penalty", [None, 1.5])
 def test_against_a_python_loop(prefix_model, top_k, alpha, penalty):

@@ -49,6 +49,7 @@ def test_greedy_against_a_python_loop(prefix_model, sampler, end_ids):
     assert bool(ended) == bool(end_ids), "the cases must contain rows that end"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def test_a_row_does_not_depend_on_its_neighbours(prefix_model, assert_same, sampler):
     model = prefix_model(7, capacity=11, seed=2)

@@ -198,6 +198,7 @@ def in_python(cases, logits, prompt, generated, stops=()):
     return processed
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("processor, rule", CASES, ids=lambda value: repr(value) if not callable(value) else "")
 def test_against_the_rule(processor, rule):
     generator = np.random.default_rng(0)

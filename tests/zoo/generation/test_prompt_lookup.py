@@ -103,6 +103,7 @@ def model():
 PROMPTS = [[5, 6, 7, 5, 6], [3], [9, 9, 9, 9, 2, 4, 9]]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "jit_compile", [False, pytest.param(True, marks=pytest.mark.skipif(not COMPILES, reason="there is no XLA"))]
 )

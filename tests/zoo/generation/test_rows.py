@@ -230,6 +230,7 @@ def test_a_state_that_tokens_change_as_a_whole_rests_with_its_row():
     assert np.abs(after[0] - before[0]).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_adjustments_of_rows_are_those_of_processors():
     backbone, generator = make_backbone("window"), np.random.default_rng(11)
     texts = texts_of(generator, 10)
@@ -314,6 +315,7 @@ def advance(decoder, prompts, *, allowed=None, alternatives=0, steps=1, places=0
     return decoder.advance(*inputs, steps=steps)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_most_probable_tokens_are_those_of_the_whole_text(compiled):
     backbone = make_backbone("window")
@@ -341,6 +343,7 @@ def words_of(allowed):
     return [[number & 0xFFFFFFFF] for number in numbers]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.backends
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rows_go_on_with_allowed_tokens_alone(compiled):

@@ -66,6 +66,7 @@ SAMPLERS = [
 ]
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("size", [30, 300])
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 def test_frequencies(sampler, size):

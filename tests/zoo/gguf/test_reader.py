@@ -121,6 +121,7 @@ def logits(source):
     return ops.convert_to_numpy(backbone.logits(backbone({"token_ids": token_ids, "padding_mask": token_ids > 0})))
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("case", [case for case in CASES if CASES[case][0] not in ENCODERS])
 def test_logits_are_those_of_the_folder(case, written):
     folder, path = written(case)

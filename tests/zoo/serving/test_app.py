@@ -432,6 +432,7 @@ def test_counters(client):
     assert "# TYPE zoo_tokens_total counter" in client.get("/metrics").text
 
 
+@pytest.mark.slow
 def test_a_client_with_many_requests_leaves_places_for_others(models, run_server):
     """The proxy says who asks."""
     options = {"rows": 1, "steps": 1}
@@ -464,6 +465,7 @@ def test_a_client_with_many_requests_leaves_places_for_others(models, run_server
     assert all(answer.headers["Retry-After"] == "1" for answer in refused)
 
 
+@pytest.mark.slow
 def test_keys_queues_and_deadlines(models, run_server):
     limits = Limits(waiting=2, seconds=0.4)
     with run_server(models, api_key="secret", limits=limits, options={"rows": 1, "steps": 1}) as address:

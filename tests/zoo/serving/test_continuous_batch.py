@@ -52,6 +52,7 @@ def settings_of(number):
     return {**row, "seed": 100 + number}, {"sampler": sampler or "greedy", "seed": 100 + number}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [Batching(rows=5, steps=3, prefill=7), Batching(prefix_bytes=0)])
 def test_texts_are_those_of_generate(chat_model, exported, prompts, options):
     listeners, expected = [], []

@@ -217,6 +217,7 @@ def rubbish(generator):
     return path, content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [250, pytest.param(1600, marks=pytest.mark.slow)])
 def test_malformed_requests(server, count):
     generator = random.Random(count)
@@ -235,6 +236,7 @@ def test_malformed_requests(server, count):
     assert server.workers == workers and server.becomes_idle()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])
 def test_malformed_messages(server, count):
     import grpc
@@ -269,6 +271,7 @@ def test_malformed_messages(server, count):
         assert predict_pb2.PredictResponse.FromString(answer).outputs
 
 
+@pytest.mark.slow
 def test_requests_that_arrive_byte_by_byte(server):
     """Neither a head nor a body may take for ever; others are answered in the meantime."""
     head = socket.create_connection(("127.0.0.1", server.port), timeout=30)
@@ -287,6 +290,7 @@ def test_requests_that_arrive_byte_by_byte(server):
     assert httpx.post(f"{server.address}/v1/completions", json=BODY, timeout=60).status_code == 200
 
 
+@pytest.mark.slow
 def test_clients_that_do_not_read(server):
     """A row of logits is megabytes of JSON: nobody reads them, and they are not kept."""
     inputs = {"token_ids": [[5] * 150] * 20, "padding_mask": [[True] * 150] * 20}
@@ -307,6 +311,7 @@ def resident(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{pid}/status").read())[1]) * 1024
 
 
+@pytest.mark.slow
 def test_clients_that_vanish_leave_nothing(server):
     generator = random.Random(0)
     bodies = [
@@ -329,6 +334,7 @@ def test_clients_that_vanish_leave_nothing(server):
     assert time.monotonic() - began < 20
 
 
+@pytest.mark.slow
 def test_a_result_that_is_refused_ends_the_others(server):
     body = {**BODY, "prompt": ["hello"] * 8 + ["hello " * 400], "max_tokens": 150}
     for stream in (False, True):
@@ -356,6 +362,7 @@ def test_thousands_that_wait(server):
     assert server.becomes_idle()
 
 
+@pytest.mark.slow
 def test_a_worker_is_killed_under_load(server):
     over, codes, failures = threading.Event(), {"chat": [], "other": []}, []
 
@@ -391,6 +398,7 @@ def test_a_worker_is_killed_under_load(server):
     assert server.workers["other"] == old["other"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_the_end(folder, tmp_path):
     """The log cannot be written, and nothing else; then the server ends as one that is told to."""
     log = tmp_path / "log"

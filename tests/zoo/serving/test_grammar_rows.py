@@ -41,6 +41,7 @@ class Listener:
         return "".join(self.pieces)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [Batching(rows=3, steps=4, prefill=5), Batching(rows=8, prefix_bytes=0)])
 def test_texts_are_those_of_generate(chat_model, exported, options):
     told, expected = [], []

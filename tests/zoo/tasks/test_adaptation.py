@@ -70,6 +70,7 @@ def test_lora_trains_updates_and_head_alone(make_task, texts, tmp_path):
     assert model.enable_lora(3).rank == 3
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("options", [{}, {"labels": 3}])
 @pytest.mark.parametrize("end", ["merge_lora", "remove_adapters"])
 def test_what_updates_had_frozen_trains_again_after_loading(make_task, texts, tmp_path, options, end):

@@ -38,6 +38,7 @@ def test_loss_is_the_mean_over_tokens(detector, texts):
     np.testing.assert_allclose(found, [losses.mean(), ((logits > 0) == truth)[mask].mean()], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_detects_and_is_served(make_task, texts, tmp_path):
     model = make_task(ReplacedTokenDetector, truncate=True, sequence_length=12)
     model.compile(keras.optimizers.Adam(0.01), run_eagerly=True)

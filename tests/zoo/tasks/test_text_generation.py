@@ -58,6 +58,7 @@ def model(request, tiny_tokenizer):
     return make(request.param, tiny_tokenizer)
 
 
+@pytest.mark.sampled(2)
 def test_several_draws(model):
     options = {**OPTIONS, "sampler": Sample(1.2), "seed": 2**32 - 1}
     one = model.generate(TEXTS, **options)
@@ -74,6 +75,7 @@ def test_several_draws(model):
         model.generate(TEXTS, num_results=0, **options)
 
 
+@pytest.mark.sampled(1)
 def test_results_of_beams(model):
     best = model.generate(TEXTS, sampler="beam", **OPTIONS)
     texts, scores = model.generate(TEXTS, sampler=Beam(num_results=4), return_scores=True, **OPTIONS)
@@ -84,6 +86,7 @@ def test_results_of_beams(model):
     assert model.generate([], sampler=Beam(num_results=4), **OPTIONS) == []
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("stop", [None, ["eta", [9]]])
 def test_stream_of_many_texts(model, stop):
     options = {**OPTIONS, "sampler": Sample(1.2), "stop": stop, "seed": 5}
@@ -143,6 +146,7 @@ def test_seeds_out_of_range(model):
             model.generate(TEXTS, seed=seed, sampler="sample", **OPTIONS)
 
 
+@pytest.mark.slow
 def test_beginnings(tiny_tokenizer):
     for kind in ("encoder_decoder", "recurrent"):
         model = make(kind, tiny_tokenizer)
@@ -200,6 +204,7 @@ def test_a_cache_is_that_of_its_sources(tiny_tokenizer, kind):
         model.generate([TEXTS[0], TEXTS[2]], cache=cache, **options)
 
 
+@pytest.mark.sampled(2)
 def test_what_generation_refuses(model, tiny_tokenizer):
     other = make("decoder" if model.preprocessor.takes_beginnings else "encoder_decoder", tiny_tokenizer)
     _, cache = other.generate(TEXTS[:1], return_cache=True, **{**OPTIONS, "max_new_tokens": 1})
@@ -236,6 +241,7 @@ def test_exports_of_several_results(model, sampler):
     np.testing.assert_allclose(outputs["scores"], expected_scores, rtol=1e-4)
 
 
+@pytest.mark.sampled(1)
 def test_exports_with_prompt_lookup(model):
     """The functions of an export, run as they are."""
     if not model.backbone.can_rewind(40):

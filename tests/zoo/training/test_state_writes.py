@@ -48,6 +48,7 @@ def write_and_die(folder, point, keep):
         os._exit(1)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("keep", [1, 2])
 def test_a_kill_at_each_point_of_the_writing(tmp_path, keep):
     """What is found is one whole state: the one before, or the new one once it has its name."""

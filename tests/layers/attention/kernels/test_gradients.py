@@ -30,6 +30,7 @@ OPTIONS = {
 CASES = [(mask, "plain") for mask in MASKS] + [("causal_window", option) for option in OPTIONS] + [("padding", "all")]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("path", ["plain", "blocked", "banded"])
 @pytest.mark.parametrize(("mask", "option"), CASES)
 def test_finite_differences(kernels, short_pieces, gradients, path, mask, option):
