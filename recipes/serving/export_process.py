@@ -49,7 +49,7 @@ def export(source: str, task: str | None, cache: Path) -> Path:
     require_private(cache, place)
     with filelock.FileLock(place.with_name(".lock")):
         if not is_written(place):
-            _log.info("%s is exported as a %s. This happens once and takes a while.", place.name, kind)
+            _log.info("%s is being exported as a %s, which happens once and can take minutes.", place.name, kind)
             began = time.monotonic()
             load_task(source, kind).export(place / "1")
             _log.info("%s has been exported in %.0f seconds.", place.name, time.monotonic() - began)
