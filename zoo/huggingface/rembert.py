@@ -35,7 +35,10 @@ def read(reader: ConfigReader) -> TransformerConfig:
         },
     )
     pooler = reader.has_layer("pooler.dense.weight", "RemBertModel", "RemBertForSequenceClassification")
-    return dataclasses.replace(config, pooler=pooler)
+    # the library drops nothing here where a file names no rates
+    attention = dataclasses.replace(config.attention, dropout=reader.take("attention_probs_dropout_prob", 0.0))
+    dropout = reader.take("hidden_dropout_prob", 0.0)
+    return dataclasses.replace(config, attention=attention, dropout=dropout, pooler=pooler)
 
 
 def write(config: TransformerConfig) -> dict[str, Any]:

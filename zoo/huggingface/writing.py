@@ -332,7 +332,8 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
         "load_balance_weight",
         "z_loss_weight",
     )
-    flat = {key: value for key, value in flat.items() if not key.endswith(training)}
+    # no rate: it acts on what a trained model computes
+    flat = {key: value for key, value in flat.items() if not key.endswith(training) or key.endswith("token_dropout")}
     if config.position.kind == "relative_bias":
         del flat["max_length"]  # not in their configuration
     bias = config.attention.use_bias

@@ -1,5 +1,6 @@
 """What is not known, does not fit or could hold code is an error that names it."""
 
+import dataclasses
 import json
 import re
 import struct
@@ -10,10 +11,20 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from zoo import AttentionConfig, Backbone, FeedForwardConfig, MaskedLM, NormConfig, PositionConfig, TransformerConfig
+from zoo import (
+    AttentionConfig,
+    Backbone,
+    EmbeddingConfig,
+    FeedForwardConfig,
+    MaskedLM,
+    NormConfig,
+    PositionConfig,
+    TransformerConfig,
+)
 from zoo.huggingface import is_huggingface, load_backbone, read_config, task_of, write_backbone
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import get_family
+from zoo.huggingface.writing import differences
 from zoo.storage import fetch
 
 
@@ -389,6 +400,20 @@ def test_models_that_the_library_cannot_express(tmp_path):
     with pytest.raises(ValueError) as error:
         write_backbone(model(position=PositionConfig("alibi")), tmp_path / "other")
     assert len(str(error.value).splitlines()) <= 4 and "bert" not in str(error.value)
+
+
+def test_rates_of_dropout_alone_are_not_compared():
+    config = TransformerConfig("encoder", 20)
+    embedding = EmbeddingConfig(dropout=0.3, token_dropout=4)
+    other = dataclasses.replace(config, dropout=0.3, embedding=embedding)
+    assert differences(config, other) == "embedding.token_dropout=4"
+
+
+def test_rates_of_rembert_that_a_file_does_not_name(reference):
+    values = json.loads((reference / "rembert_masked_lm" / "config.json").read_text())
+    del values["hidden_dropout_prob"], values["attention_probs_dropout_prob"]
+    config = get_family("rembert").read(ConfigReader(values))
+    assert (config.dropout, config.attention.dropout) == (0.0, 0.0)
 
 
 def test_never_overwrites_something_else(tmp_path, reference):
