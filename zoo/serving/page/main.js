@@ -9,6 +9,8 @@ const part = (id) => document.getElementById(id);
 const [keyForm, keyValue, choice, select, views, problem] =
   ["key", "key-value", "choice", "model", "views", "problem"].map(part);
 
+let again; // the next try, where models could not answer
+
 async function showModels() {
   const { data } = await get("v1/models");
   keyForm.hidden = true;
@@ -48,6 +50,7 @@ async function showModel() {
 }
 
 async function guarded(action) {
+  clearTimeout(again);
   say("");
   try {
     await action();
@@ -57,8 +60,9 @@ async function guarded(action) {
       keyForm.hidden = false;
       keyValue.focus();
     }
-    // the models are being loaded, or exported first, which takes a minute
-    if (error.status === 503 && action === showModels) setTimeout(() => guarded(showModels), 2000);
+    // Models are being loaded, or exported first, which takes a minute. The list stays once it is there, so that
+    // another model may be chosen while one cannot answer.
+    if (error.status === 503) again = setTimeout(() => guarded(choice.hidden ? showModels : showModel), 2000);
   }
 }
 
