@@ -39,6 +39,7 @@ def test_each_is_short_and_plain():
         assert f"    python docs/examples/{script.name} " in text
 
 
+@pytest.mark.slow
 def test_classify(tmp_path):
     rng = random.Random(0)
     words = {"bad": ["dull", "poor", "weak", "slow"], "good": ["fine", "warm", "wise", "deft"]}
@@ -70,6 +71,7 @@ def test_classify(tmp_path):
     assert model.classify(texts) == [each.decode() for each in served.serve(tf.constant(texts))["label"].numpy()]
 
 
+@pytest.mark.slow
 def test_translate(tmp_path):
     numbers = "null eins zwei drei vier".split(), "zero one two three four".split()
     rng = random.Random(0)
@@ -106,6 +108,7 @@ def test_chat_by_lora(tmp_path):
     assert (tmp_path / "adapter" / "adapter_config.json").exists()
 
 
+@pytest.mark.slow
 def test_pretrain_and_search(tmp_path):
     rng = random.Random(0)
     topics = [["sea", "storm", "ship", "wave", "sail"], ["tree", "leaf", "root", "moss", "bark"]]
