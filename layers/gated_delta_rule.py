@@ -44,7 +44,7 @@ class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
         bias_initializer: Initial `decay_bias`.
 
     Call arguments:
-        inputs, padding_mask, lengths, positions, segment_ids, cache, cache_index, view, mask: See
+        inputs, padding_mask, lengths, positions, segment_ids, sequence_length, cache, cache_index, view, mask: See
             `layers.ShortConvolution`. Padding changes no state.
 
     Returns:
@@ -151,6 +151,7 @@ class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
         lengths: Any = None,
         positions: Any = None,
         segment_ids: Any = None,
+        sequence_length: Any = None,
         cache: dict[str, Any] | None = None,
         cache_index: Any = None,
         view: MixerView | None = None,
@@ -161,6 +162,7 @@ class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
             "lengths": lengths,
             "positions": positions,
             "segment_ids": segment_ids,
+            "sequence_length": sequence_length,
             "cache_index": cache_index,
         }
         if view is None:
@@ -199,11 +201,19 @@ class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
         shape = (batch, self.num_heads, self.key_dim, self.value_dim)
         return output, {**written, "state": ops.reshape(state, shape)}
 
-    def look(self, inputs: Any, *, lengths: Any = None, cache: dict[str, Any] | None = None, **facts: Any) -> MixerView:
+    def look(
+        self,
+        inputs: Any,
+        *,
+        lengths: Any = None,
+        sequence_length: Any = None,
+        cache: dict[str, Any] | None = None,
+        **facts: Any,
+    ) -> MixerView:
         """Returns what the layer knows about the tokens of a call, for the `view` of all layers with its `outlook`.
 
         Args:
-            inputs, lengths, cache: As for the call. Of `inputs` and `cache` only the shapes are used.
+            inputs, lengths, sequence_length, cache: As for the call. Of `inputs` and `cache` only the shapes are used.
             **facts: `padding_mask`, `positions`, `segment_ids`, `cache_index` as for the call; `inputs_mask`, Keras's
                 mask.
 

@@ -37,6 +37,7 @@ class ShortConvolution(ConfigFromArguments, keras.layers.Layer):
         positions: With a cache, `(length,)` or `(batch, length)`, below zero for padding. Without one nothing depends
             on them.
         segment_ids: Integers `(batch, length)` of packed sequences, which do not see each other. Not with a cache.
+        sequence_length: Number of tokens of each text, on which positions of other layers depend. Nothing here does.
         cache: What `make_cache` or the last call returned.
         cache_index: Number of entries in the cache, a scalar integer or one per row `(batch,)`.
         view: The result of `look`, in place of the arguments above but `inputs` and `cache`.
@@ -105,6 +106,7 @@ class ShortConvolution(ConfigFromArguments, keras.layers.Layer):
         lengths: Any = None,
         positions: Any = None,
         segment_ids: Any = None,
+        sequence_length: Any = None,
         cache: dict[str, Any] | None = None,
         cache_index: Any = None,
         view: MixerView | None = None,
@@ -115,6 +117,7 @@ class ShortConvolution(ConfigFromArguments, keras.layers.Layer):
             "lengths": lengths,
             "positions": positions,
             "segment_ids": segment_ids,
+            "sequence_length": sequence_length,
             "cache_index": cache_index,
         }
         if view is None:
@@ -127,11 +130,11 @@ class ShortConvolution(ConfigFromArguments, keras.layers.Layer):
         output = self.output_projection(self.output_gate_projection(inputs) * mixed)
         return (output, *written) if written else output
 
-    def look(self, inputs: Any, *, lengths: Any = None, **facts: Any) -> MixerView:
+    def look(self, inputs: Any, *, lengths: Any = None, sequence_length: Any = None, **facts: Any) -> MixerView:
         """Returns what the layer knows about the tokens of a call, for the `view` of all layers with its `outlook`.
 
         Args:
-            inputs, lengths: As for the call. Of `inputs` only the shape is used.
+            inputs, lengths, sequence_length: As for the call. Of `inputs` only the shape is used.
             **facts: `padding_mask`, `positions`, `segment_ids`, `cache`, `cache_index` as for the call; `inputs_mask`,
                 Keras's mask.
 

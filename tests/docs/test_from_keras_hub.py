@@ -46,6 +46,7 @@ def test_counted_lines(guide):
     assert tuple(map(int, COUNT.search(guide).groups())) == counted
 
 
+@pytest.mark.slow
 @pytest.mark.pages
 @pytest.mark.parametrize("guide", GUIDES, ids=[guide.split("\n")[0] for guide in GUIDES])
 def test_the_forms_of_keras_hub_print_the_same(guide, tmp_path, monkeypatch):

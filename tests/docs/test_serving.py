@@ -40,6 +40,7 @@ def ports(count):
     return numbers
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.pages
 def test_four_commands(folder, capsys):

@@ -53,6 +53,7 @@ def test_command_is_understood(page, recipe, words, monkeypatch):
         compare.make_runs(config, module.__name__, config_class_of(module), Path("runs/none"), choices)
 
 
+@pytest.mark.slow
 @pytest.mark.pages
 def test_classify_by_command(folder):
     page = TUTORIALS / "classify.md"
@@ -63,6 +64,7 @@ def test_classify_by_command(folder):
     assert "TF-IDF + logistic regression" in json.loads(Path("runs/tickets/results.json").read_text())
 
 
+@pytest.mark.slow
 @pytest.mark.pages
 def test_chat_by_command(folder):
     import zoo
@@ -80,6 +82,7 @@ QUICK = """--data.train pairs.tsv --data.validation pairs.tsv --training.epochs 
 SERVING = ("starlette", "uvicorn", "openai")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.pages
 def test_first_model_by_commands(folder):
@@ -102,6 +105,7 @@ def test_first_model_by_commands(folder):
     assert list(answer) == ["predictions"] and len(answer["predictions"]) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 @pytest.mark.pages
 def test_serve_by_commands(folder, capsys):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from zoo.gguf.architectures import architecture_of
+from zoo.gguf.architectures import Architecture, architecture_of
 from zoo.gguf.fields import Fields, shortest
 from zoo.gguf.header import GGUFHeader
 from zoo.storage import quote
@@ -45,8 +45,7 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
             "intermediate_size": fields.count("feed_forward_length"),
             "num_hidden_layers": layers,
             "num_attention_heads": heads,
-            # layers without attention have none
-            "num_key_value_heads": max(fields.counts("attention.head_count_kv", layers, heads)) or heads,
+            "num_key_value_heads": _key_value_heads(fields, architecture, layers, heads),
             "head_dim": head_dim,
             "max_position_embeddings": fields.count("context_length"),
             "rms_norm_eps": fields.number("attention.layer_norm_rms_epsilon", 1e-6),
@@ -68,6 +67,13 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
         if index is not None:
             values[f"{role}_token_id"] = index
     return values
+
+
+def _key_value_heads(fields: Fields, architecture: Architecture, layers: int, heads: int) -> int:
+    name = "attention.head_count_kv"
+    if not architecture.by_layer:
+        return fields.count(name, heads)
+    return max(fields.counts(name, layers, heads)) or heads  # layers without attention have none
 
 
 def _scaling(fields: Fields, head_dim: int, base: float) -> dict[str, Any] | None:

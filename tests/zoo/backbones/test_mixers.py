@@ -27,10 +27,9 @@ def config_of(kind, **options):
         num_layers=3,
         max_length=32,
         attention=zoo.AttentionConfig(4, num_key_value_heads=2),
-        position=zoo.PositionConfig("rotary"),
         norm=zoo.NormConfig("rms", "pre"),
         feed_forward=zoo.FeedForwardConfig(24, gated=True),
-        **{"mixer": MIXERS[kind], **options},
+        **{"position": zoo.PositionConfig("rotary"), "mixer": MIXERS[kind], **options},
     )
 
 
@@ -50,6 +49,22 @@ def test_packed_sequences_give_what_separate_ones_give(backbone):
     for part in (slice(0, 4), slice(4, 9)):
         alone = backbone({name: values[:, part] for name, values in inputs.items()})
         np.testing.assert_allclose(packed[:, part], alone, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+def test_positions_that_depend_on_the_length_of_the_text(kind):
+    """A text that outgrows the trained length while it is decoded is fed again, with states made anew."""
+    factors = {"short_factor": [1.0, 1.3], "long_factor": [2.0, 3.0], "factor": 4.0}
+    scaling = {"kind": "longrope", "original_max_position_embeddings": 4, **factors}
+    backbone = zoo.Backbone.from_config(config_of(kind, position=zoo.PositionConfig("rotary", scaling=scaling)))
+    token_ids = np.random.default_rng(1).integers(0, 50, (2, 6))
+    mask = np.arange(6) >= np.array([[0], [3]])
+    state, constants = backbone.start_decoding({"padding_mask": mask}, 6)
+    _, state = backbone.advance(token_ids[:, :4], 0, state, constants)
+    for end in (5, 6):
+        hidden, state = backbone.advance(token_ids[:, end - 1 : end], end - 1, state, constants)
+        expected = backbone({"token_ids": token_ids[:, :end], "padding_mask": mask[:, :end]})
+        np.testing.assert_allclose(hidden[:, 0], expected[:, -1], rtol=1e-4, atol=1e-5)
 
 
 def test_what_only_attention_has_is_refused_or_left_out(backbone):

@@ -143,6 +143,7 @@ def check_plans(plans, *others):
     return rows[len(plans) :]
 
 
+@pytest.mark.slow
 def test_programs_of_processors():
     """Plans, and the loss in pieces."""
     (pieces,) = check_plans(PLANS, PIECES)

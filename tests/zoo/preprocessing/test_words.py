@@ -97,6 +97,7 @@ def test_texts_of_scripts_without_spaces():
         assert not lacks_spaces(text), text
 
 
+@pytest.mark.slow
 def test_the_graph_gives_the_same_words():
     """Over texts and over the code points of Python's version of Unicode, alone and between letters and marks."""
     tf = pytest.importorskip("tensorflow")
