@@ -77,6 +77,7 @@ def is_same(one, other):
     return abs(one - other) < 1e-4
 
 
+@pytest.mark.slow
 def test_versions_are_swapped_and_processes_revived(loop, two_exports, tmp_path, caplog):
     caplog.set_level(logging.INFO)
     first, second = two_exports
