@@ -68,6 +68,8 @@ The columns:
 
 {tried}
 
+Where the tokenizer is not read, "SavedModel" was tried with a tokenizer that was given: exports hold one.
+
 ## Well-known models
 
 Models of the Hugging Face Hub, with the numbers of weights that their pages state (`docs/known_checkpoints.toml`).

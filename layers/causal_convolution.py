@@ -1,91 +1,14 @@
 """A convolution of each feature over the last positions, which a cache holds."""
 
-import dataclasses
 from typing import Any
 
 import keras
 from keras import ops
 
-from layers.attention.cache import CachePlan, RollingCache, column, count_new
-from layers.attention.masks import both
-from layers.attention.view import to_tensor
+from layers.attention.cache import RollingCache
+from layers.causal_mixer import MixerView
 from layers.constructor_arguments import ConfigFromArguments
-from layers.errors import describe
-from layers.fusion import sizes
 from layers.padding import hide_padding
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class MixerView:
-    """What a mixer with a causal convolution knows about the tokens of a call. Layers of equal `outlook` share it.
-
-    Args:
-        token_mask: True where an input is real, `(batch, length)`; None if all are.
-        segment_ids: Integers `(batch, length)` of packed sequences, or None.
-        plan: Where the inputs go in the cache; None without one.
-        slots: The slots of the entries before the inputs, in their order, `(kernel_size - 1,)` or `(batch,
-            kernel_size - 1)`; None without a cache.
-        is_filled: Whether there is such an entry, of the same shape.
-    """
-
-    token_mask: Any
-    segment_ids: Any = None
-    plan: CachePlan | None = None
-    slots: Any = None
-    is_filled: Any = None
-
-
-def view_of_mixer(
-    inputs: Any,
-    kernel_size: int,
-    *,
-    padding_mask: Any = None,
-    segment_ids: Any = None,
-    positions: Any = None,
-    cache: dict[str, Any] | None = None,
-    cache_index: Any = None,
-    inputs_mask: Any = None,
-) -> MixerView:
-    """Returns what a mixer knows about the tokens of a call.
-
-    Args:
-        inputs: `(batch, length, width)`. Of this and of `cache` only the shapes are used.
-        kernel_size: Number of positions that a convolution sees.
-        padding_mask, segment_ids, positions, cache_index: Call arguments of the mixer.
-        cache: The entries of the convolution, `{"entry": (batch, 1, slots, width)}`.
-        inputs_mask: Keras's mask.
-
-    Raises:
-        ValueError: If arguments exclude each other, or one has a wrong shape or type.
-    """
-    if len(inputs.shape) != 3:
-        raise ValueError(f"inputs must have shape (batch, length, width), got {tuple(inputs.shape)}.")
-    if (cache is None) != (cache_index is None):
-        raise ValueError(
-            f"cache and cache_index must be given together, got cache={describe(cache)} and "
-            f"cache_index={describe(cache_index)}."
-        )
-    shape = tuple(inputs.shape[:2])
-    padding_mask = to_tensor("padding_mask", padding_mask, shape, kind="mask")
-    inputs_mask = to_tensor("The Keras mask", inputs_mask, shape, kind="mask")
-    segment_ids = to_tensor("segment_ids", segment_ids, shape, kind="int")
-    positions = to_tensor("positions", positions, shape[1:], shape, kind="int")
-    if cache is None:
-        return MixerView(both(padding_mask, inputs_mask), segment_ids)
-    for name, value in (("padding_mask", padding_mask), ("segment_ids", segment_ids)):
-        if value is not None:
-            raise ValueError(
-                f"{name} must be None with a cache, which does not keep it, got {describe(value)}. Give padding "
-                "positions below zero."
-            )
-    layout = RollingCache(kernel_size)
-    if not isinstance(cache_index, int):
-        cache_index = to_tensor("cache_index", cache_index, (), shape[:1], kind="int")
-    plan = layout.plan(cache, sizes(inputs)[1], cache_index, count_new(positions, cache_index))
-    before = column(cache_index) - (kernel_size - 1) + ops.arange(kernel_size - 1)
-    slots = ops.mod(before, sizes(cache["entry"])[2])
-    real = None if positions is None else ops.broadcast_to(positions >= 0, sizes(inputs)[:2])
-    return MixerView(both(real, inputs_mask), None, plan, slots, before >= 0)
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")

@@ -51,13 +51,24 @@ def delta_rule(
         state = ops.zeros((batch, heads, group, key_dim, value_dim), dtype="float32")
     if isinstance(length, int) and length == 1:
         return _step(query, key, value, log_decay, strength, state)
+    return _by_chunks(query, key, value, log_decay, strength, state, segment_ids)
+
+
+def _by_chunks(
+    query: Any, key: Any, value: Any, log_decay: Any, strength: Any, state: Any, segment_ids: Any
+) -> tuple[Any, Any]:
+    """The rule for many tokens: products of matrices within chunks, a loop over them for the state."""
+    batch, length = sizes(value)[:2]
+    heads, group, value_dim = value.shape[2:]
+    key_dim = key.shape[-1]
     chunk = min(CHUNK, length) if isinstance(length, int) else CHUNK
     rest = -length % chunk
+    chunks = (length + rest) // chunk
 
     def in_chunks(x: Any) -> Any:
         """`(batch, length, ...)` as `(batch, chunks, chunk, ...)`, filled up with zeros, which change no state."""
         x = ops.pad(x, [[0, 0], [0, rest]] + [[0, 0]] * (len(x.shape) - 2))
-        return ops.reshape(x, (batch, -1, chunk, *x.shape[2:]))
+        return ops.reshape(x, (batch, chunks, chunk, *x.shape[2:]))
 
     # (batch, chunks, key_heads, group, chunk, ...)
     query, key = (ops.transpose(in_chunks(x), (0, 1, 3, 2, 4))[:, :, :, None] for x in (query, key))
@@ -113,8 +124,8 @@ def delta_rule(
 
     state = ops.reshape(state, (batch, heads * group * key_dim * value_dim))
     outputs, states = run_steps(advance, features.joined, [state])
-    outputs = ops.reshape(outputs, (batch, -1, heads, group, chunk, value_dim))
-    outputs = ops.reshape(ops.transpose(outputs, (0, 1, 4, 2, 3, 5)), (batch, -1, heads, group, value_dim))
+    outputs = ops.reshape(outputs, (batch, chunks, heads, group, chunk, value_dim))
+    outputs = ops.reshape(ops.transpose(outputs, (0, 1, 4, 2, 3, 5)), (batch, chunks * chunk, heads, group, value_dim))
     return outputs[:, :length], ops.reshape(states[0], (batch, heads, group, key_dim, value_dim))
 
 

@@ -6,22 +6,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from layers.causal_convolution import CausalConvolution, MixerView, view_of_mixer
-from layers.constructor_arguments import ConfigFromArguments
+from layers.causal_convolution import CausalConvolution
+from layers.causal_mixer import CausalMixer, MixerView
 from layers.delta_rule import delta_rule
-from layers.dense import Dense
 from layers.fusion import sizes
-from layers.initializers import separate
 from layers.norms import RMSNorm
 from layers.padding import hide_padding
 from layers.roles import WHOLE, Role
-from layers.view import refuse_with_view
-
-_PROJECTIONS = ("query", "key", "value", "gate", "strength", "decay", "output")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
+class GatedDeltaRule(CausalMixer):
     """Heads that keep a matrix, from which a token reads what it would write, and writes the difference.
 
     Queries, keys and values pass a causal convolution and a SiLU; queries and keys then have length 1. A head reads and
@@ -92,7 +87,6 @@ class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.supports_masking = True
         self.convolution = CausalConvolution(kernel_size, dtype=self.dtype_policy, name="convolution")
         self.norm = RMSNorm(epsilon, dtype=self.dtype_policy, name="norm")
 
@@ -119,17 +113,7 @@ class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
             **{"query": keys, "key": keys, "value": values, "gate": values},
             **{"strength": self.num_heads, "decay": self.num_heads, "output": inputs_shape[-1]},
         }
-        for index, name in enumerate(_PROJECTIONS):
-            initializer = (name == "output" and self.output_initializer) or self.kernel_initializer
-            projection = Dense(
-                units[name],
-                use_bias=False,
-                kernel_initializer=separate(initializer, index),
-                dtype=self.dtype_policy,
-                name=name,
-            )
-            projection.build((*inputs_shape[:-1], values) if name == "output" else inputs_shape)
-            setattr(self, f"{name}_projection", projection)
+        self.build_projections(inputs_shape, units)
         self.convolution.build((*inputs_shape[:-1], 2 * keys + values))
         self.norm.build((None, self.value_dim))
         # rates from near 0 up to 16, so that heads forget at different speeds
@@ -143,32 +127,7 @@ class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
             setattr(self, name, weight)
         self.built = True
 
-    def call(
-        self,
-        inputs: Any,
-        *,
-        padding_mask: Any = None,
-        lengths: Any = None,
-        positions: Any = None,
-        segment_ids: Any = None,
-        sequence_length: Any = None,
-        cache: dict[str, Any] | None = None,
-        cache_index: Any = None,
-        view: MixerView | None = None,
-        mask: Any = None,
-    ) -> Any:
-        facts = {
-            "padding_mask": padding_mask,
-            "lengths": lengths,
-            "positions": positions,
-            "segment_ids": segment_ids,
-            "sequence_length": sequence_length,
-            "cache_index": cache_index,
-        }
-        if view is None:
-            view = self.look(inputs, **facts, cache=cache, inputs_mask=mask)
-        else:
-            refuse_with_view(facts)
+    def mix(self, inputs: Any, view: MixerView, cache: dict[str, Any] | None) -> Any:
         batch, length = sizes(inputs)[:2]
         heads, group = self.num_key_heads, self.num_heads // self.num_key_heads
         projections = (self.query_projection, self.key_projection, self.value_projection)
@@ -201,41 +160,18 @@ class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
         shape = (batch, self.num_heads, self.key_dim, self.value_dim)
         return output, {**written, "state": ops.reshape(state, shape)}
 
-    def look(
-        self,
-        inputs: Any,
-        *,
-        lengths: Any = None,
-        sequence_length: Any = None,
-        cache: dict[str, Any] | None = None,
-        **facts: Any,
-    ) -> MixerView:
-        """Returns what the layer knows about the tokens of a call, for the `view` of all layers with its `outlook`.
-
-        Args:
-            inputs, lengths, sequence_length, cache: As for the call. Of `inputs` and `cache` only the shapes are used.
-            **facts: `padding_mask`, `positions`, `segment_ids`, `cache_index` as for the call; `inputs_mask`, Keras's
-                mask.
-
-        Raises:
-            ValueError: See the call.
-        """
-        entries = None if cache is None else {"entry": cache["entry"]}
-        return view_of_mixer(inputs, self.kernel_size, cache=entries, **facts)
-
-    def outlook(self) -> tuple[Any, ...]:
-        """What a view depends on besides the call arguments."""
-        return (type(self).__name__, self.kernel_size)
-
     def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:
         """Returns an empty cache: `{"entry": (batch, 1, slots, width), "state": (batch, heads, key_dim, value_dim)}`.
 
         Args:
             batch_size: Number of rows, an integer or an integer tensor.
             capacity: Largest number of positions that will be decoded, an integer or an integer tensor.
+
+        Raises:
+            ValueError: If the layer has no weights yet.
         """
         state = ops.zeros((batch_size, self.num_heads, self.key_dim, self.value_dim), dtype="float32")
-        return {**self.convolution.make_cache(batch_size, capacity), "state": state}
+        return {**super().make_cache(batch_size, capacity), "state": state}
 
     @property
     def kept_dim(self) -> int:
@@ -249,13 +185,6 @@ class GatedDeltaRule(ConfigFromArguments, keras.layers.Layer):
     def state_products(self) -> int:
         """Products of a token with its states: it reads what it corrects, writes, and reads."""
         return 3 * self.num_heads * self.key_dim * self.value_dim
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # the number of results depends on the arguments, so the specification comes from a symbolic call
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def compute_output_shape(self, inputs_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return tuple(inputs_shape)
 
 
 def _unit(x: Any) -> Any:

@@ -4,18 +4,13 @@ from typing import Any, ClassVar
 
 import keras
 
-from layers.causal_convolution import CausalConvolution, MixerView, view_of_mixer
-from layers.constructor_arguments import ConfigFromArguments
-from layers.dense import Dense
-from layers.initializers import separate
+from layers.causal_convolution import CausalConvolution
+from layers.causal_mixer import CausalMixer, MixerView
 from layers.roles import COLUMNS, ROWS, Role
-from layers.view import refuse_with_view
-
-_PROJECTIONS = ("input_gate", "output_gate", "value", "output")
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class ShortConvolution(ConfigFromArguments, keras.layers.Layer):
+class ShortConvolution(CausalMixer):
     """A convolution over the last few positions, with a gate before and one after it.
 
     For inputs `x` it is `output(output_gate(x) * convolution(input_gate(x) * value(x)))`. The gates are linear maps
@@ -79,82 +74,21 @@ class ShortConvolution(ConfigFromArguments, keras.layers.Layer):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.output_initializer = keras.initializers.get(output_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
-        self.supports_masking = True
         self.convolution = CausalConvolution(kernel_size, use_bias, dtype=self.dtype_policy, name="convolution")
 
     def build(self, inputs_shape: tuple[int | None, ...]) -> None:
-        for index, name in enumerate(_PROJECTIONS):
-            initializer = (name == "output" and self.output_initializer) or self.kernel_initializer
-            projection = Dense(
-                inputs_shape[-1],
-                use_bias=self.use_bias,
-                kernel_initializer=separate(initializer, index),
-                bias_initializer=separate(self.bias_initializer, index),
-                dtype=self.dtype_policy,
-                name=name,
-            )
-            projection.build(inputs_shape)
-            setattr(self, f"{name}_projection", projection)
+        width = inputs_shape[-1]
+        names = ("input_gate", "output_gate", "value", "output")
+        self.build_projections(inputs_shape, dict.fromkeys(names, width), self.use_bias)
         self.convolution.build(inputs_shape)
         self.built = True
 
-    def call(
-        self,
-        inputs: Any,
-        *,
-        padding_mask: Any = None,
-        lengths: Any = None,
-        positions: Any = None,
-        segment_ids: Any = None,
-        sequence_length: Any = None,
-        cache: dict[str, Any] | None = None,
-        cache_index: Any = None,
-        view: MixerView | None = None,
-        mask: Any = None,
-    ) -> Any:
-        facts = {
-            "padding_mask": padding_mask,
-            "lengths": lengths,
-            "positions": positions,
-            "segment_ids": segment_ids,
-            "sequence_length": sequence_length,
-            "cache_index": cache_index,
-        }
-        if view is None:
-            view = self.look(inputs, **facts, cache=cache, inputs_mask=mask)
-        else:
-            refuse_with_view(facts)
+    def mix(self, inputs: Any, view: MixerView, cache: dict[str, Any] | None) -> Any:
         products = self.input_gate_projection(inputs) * self.value_projection(inputs)
         result = self.convolution(products, view=view, cache=cache)
         mixed, *written = result if cache is not None else (result,)  # (batch, length, width)
         output = self.output_projection(self.output_gate_projection(inputs) * mixed)
         return (output, *written) if written else output
-
-    def look(self, inputs: Any, *, lengths: Any = None, sequence_length: Any = None, **facts: Any) -> MixerView:
-        """Returns what the layer knows about the tokens of a call, for the `view` of all layers with its `outlook`.
-
-        Args:
-            inputs, lengths, sequence_length: As for the call. Of `inputs` only the shape is used.
-            **facts: `padding_mask`, `positions`, `segment_ids`, `cache`, `cache_index` as for the call; `inputs_mask`,
-                Keras's mask.
-
-        Raises:
-            ValueError: See the call.
-        """
-        return view_of_mixer(inputs, self.kernel_size, **facts)
-
-    def outlook(self) -> tuple[Any, ...]:
-        """What a view depends on besides the call arguments."""
-        return (type(self).__name__, self.kernel_size)
-
-    def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:
-        """Returns an empty cache, a dictionary of tensors in the compute dtype.
-
-        Args:
-            batch_size: Number of rows, an integer or an integer tensor.
-            capacity: Largest number of positions that will be decoded, an integer or an integer tensor.
-        """
-        return self.convolution.make_cache(batch_size, capacity)
 
     @property
     def kept_dim(self) -> int:
@@ -166,10 +100,3 @@ class ShortConvolution(ConfigFromArguments, keras.layers.Layer):
     def state_products(self) -> int:
         """Products of a token with a state: there is none."""
         return 0
-
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        # the number of results depends on the arguments, so the specification comes from a symbolic call
-        return keras.Operation.compute_output_spec(self, *args, **kwargs)
-
-    def compute_output_shape(self, inputs_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        return tuple(inputs_shape)

@@ -22,7 +22,7 @@ from zoo.backbones.lengths import positions_of_packed, text_lengths
 from zoo.backbones.traced_once import TracedOnce
 from zoo.config import PositionConfig, TransformerConfig
 from zoo.config.checks import arguments_of
-from zoo.config.components import MIXERS
+from zoo.config.mixer import MIXERS
 from zoo.config.transformer import InitialGains
 
 

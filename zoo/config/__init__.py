@@ -3,7 +3,8 @@
 from typing import Any
 
 from zoo.config.checks import shorten
-from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, MixerConfig, NormConfig
+from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
+from zoo.config.mixer import MixerConfig
 from zoo.config.model import ModelConfig
 from zoo.config.names import renamed_in_errors
 from zoo.config.position import PositionConfig

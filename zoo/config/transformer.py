@@ -6,7 +6,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import keras
 
 from zoo.config.checks import in_pattern, require, require_in_use, require_positive, require_rates, require_types
-from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, MixerConfig, NormConfig
+from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
+from zoo.config.mixer import MixerConfig
 from zoo.config.model import ModelConfig
 from zoo.config.position import PositionConfig
 

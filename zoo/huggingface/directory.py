@@ -394,8 +394,9 @@ def _other_tensors(family: Family, tensors: TensorFiles, rows: list[Row], config
 
 def _check_constant(constant: Constant, name: str, tensors: TensorFiles) -> None:
     shape, found = constant.value.shape, tensors.get(name)
+    is_float = found.dtype.kind == "f" or found.dtype == ml_dtypes.bfloat16
     # in the precision of the file
-    near = max(1e-5, float(ml_dtypes.finfo(found.dtype).eps))
+    near = max(1e-5, float(ml_dtypes.finfo(found.dtype).eps)) if is_float else 0.0
     if found.shape != shape or not np.allclose(found.astype("float32"), constant.value, rtol=near, atol=near):
         raise ValueError(
             f"{name} in {tensors.file_of(name)} must be the constant of shape {shape} that the configuration says: "

@@ -38,9 +38,9 @@ def table(config: TransformerConfig) -> Table:
 def read(reader: ConfigReader) -> TransformerConfig:
     """Returns the configuration: a Qwen with experts, most layers of which have gated delta rules."""
     layers, period = reader.take("num_hidden_layers"), reader.take("full_attention_interval", 4)
-    types = reader.take("layer_types", None) or [
-        "linear_attention" if (index + 1) % period else "full_attention" for index in range(layers)
-    ]
+    types = reader.take("layer_types", None)
+    if types is None:
+        types = ["linear_attention" if (index + 1) % period else "full_attention" for index in range(layers)]
     require_layer_types(types, layers, _KINDS)
     # other activations would also be behind the convolutions; biases in the gates of attention
     for key, value in (("hidden_act", "silu"), ("attention_bias", False), ("mlp_bias", False)):

@@ -5,6 +5,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple
 
+from layers.attention.checks import GLOBAL_PROJECTIONS
 from layers.keras_internals import sublayers
 from layers.mixture_of_experts import MixtureOfExperts
 from zoo.distribution.layouts import DATA, Partition, divided_along_data
@@ -12,13 +13,13 @@ from zoo.distribution.layouts import DATA, Partition, divided_along_data
 Side = Literal["source", "target"]
 # low-rank updates have two factors in place of a kernel
 _MATRICES = ("kernel", "lora_a", "lora_b")
-# products by what they are multiplied with
-_GROUPS = {
-    "attention": {"query", "key", "value", "input_gate", "output_gate", "strength", "decay"},
+# products of attention, or of a mixer in its place, and of feed-forward networks, by what they are multiplied with
+_OF_MIXER = {"input_gate", "output_gate", "strength", "decay"}
+_OF_ATTENTION = {
+    "attention": {"query", "key", "value", "gate", *GLOBAL_PROJECTIONS, *_OF_MIXER},
     "output": {"output"},
-    "up": {"gate", "up"},
-    "down": {"down"},
 }
+_OF_NETWORK = {"up": {"gate", "up"}, "down": {"down"}}
 
 
 class Weight(NamedTuple):
@@ -168,11 +169,13 @@ def reads_of(block: Any) -> frozenset[str]:
     """
 
     found = set()
-    for weight in block.weights:
-        if weight.trainable and weight.name.endswith(("kernel", "lora_a")):
-            # "gate_kernel" of experts, "gate/kernel" and "gate/update_default/lora_a" of others
-            names = {name.removesuffix("_kernel") for name in weight.path.split("/")[-3:]}
-            found |= {group for group, members in _GROUPS.items() if names & members}
+    for part in (block.attention, block.cross_attention, block.feed_forward):
+        groups = _OF_NETWORK if part is block.feed_forward else _OF_ATTENTION
+        for weight in () if part is None else part.weights:
+            if weight.trainable and weight.name.endswith(("kernel", "lora_a")):
+                # "gate_kernel" of experts, "gate/kernel" and "gate/update_default/lora_a" of others
+                names = {name.removesuffix("_kernel") for name in weight.path.split("/")[-3:]}
+                found |= {group for group, members in groups.items() if names & members}
     return frozenset(found)
 
 
@@ -264,7 +267,7 @@ def kernels_around(backbone: Any, output: Any, weights: Iterable[Weight]) -> lis
 
 def _inputs_of(block: Any) -> set[int]:
     """The weights that are multiplied by the inputs of an attention, or of a mixer in its place."""
-    names = _GROUPS["attention"]
+    names = _OF_ATTENTION["attention"]
     parts = sublayers(block.attention, recursive=False, include_self=False)
     return _ids(*(part for part in parts if part.name in names))
 

@@ -166,7 +166,7 @@ def _kept_of(layer: LayerShape, shape: ModelShape, job: Job, kept: _Kept) -> flo
     # results of the heads are read by the gradient of the output projection alone
     results = heads * layer.value_dim
     own = (heads + memory_heads) * (layer.key_dim + layer.value_dim) - ("output" not in layer.reads) * results
-    own += layer.mixer_dim / devices
+    own += layer.further_dim / devices
     normalized = kept.norm - kept.holds_inputs * ("attention" not in layer.reads)
     normalized_in_network = kept.norm - kept.holds_inputs * ("up" not in layer.reads)
     numbers = (attentions * normalized + normalized_in_network) * width + attentions * own

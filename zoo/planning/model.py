@@ -4,6 +4,7 @@ import dataclasses
 import math
 from typing import Any, NamedTuple
 
+from layers.attention.checks import GLOBAL_PROJECTIONS
 from layers.mixture_of_experts import MixtureOfExperts
 from zoo.backbones.backbone import Backbone
 from zoo.config import TransformerConfig
@@ -31,7 +32,7 @@ class LayerShape(NamedTuple):
         heads, key_value_heads: Numbers of heads; 0 where a mixer takes the place of attention.
         key_dim, value_dim: Widths of a head.
         window: Tokens that a token attends to at most; None for all.
-        mixer_dim: Numbers of a token between the products of a mixer; 0 with attention.
+        further_dim: Numbers of a token between the products of a mixer, or of the projections for global tokens.
         state_products: Products of a token with the states of a mixer.
         has_cross_attention: Whether it also attends to the source, with as many heads.
         intermediate_dim: Numbers between the two products of the feed-forward network; with experts of those that all
@@ -53,7 +54,7 @@ class LayerShape(NamedTuple):
     key_dim: int
     value_dim: int
     window: int | None
-    mixer_dim: int
+    further_dim: int
     state_products: int
     has_cross_attention: bool
     intermediate_dim: int
@@ -227,7 +228,7 @@ def _layer_shape(layer: Layer) -> LayerShape:
     return LayerShape(
         layer.side,
         **of_attention,
-        mixer_dim=block.attention.kept_dim if layer.has_mixer else 0,
+        further_dim=block.attention.kept_dim if layer.has_mixer else _global_dim(block.attention),
         state_products=block.attention.state_products if layer.has_mixer else 0,
         has_cross_attention=block.cross_attention is not None,
         intermediate_dim=width,
@@ -239,3 +240,9 @@ def _layer_shape(layer: Layer) -> LayerShape:
         trains=layer.trains,
         reads=reads_of(block),
     )
+
+
+def _global_dim(attention: Any) -> int:
+    """Numbers of a token that the projections for global tokens give; 0 without them."""
+    projections = (getattr(attention, f"{name}_projection") for name in GLOBAL_PROJECTIONS)
+    return sum(projection.units for projection in projections if projection is not None)

@@ -67,6 +67,11 @@ def test_positions_that_depend_on_the_length_of_the_text(kind):
         np.testing.assert_allclose(hidden[:, 0], expected[:, -1], rtol=1e-4, atol=1e-5)
 
 
+def test_batches_of_no_rows(backbone):
+    empty = {"token_ids": np.zeros((0, 5), "int32"), "padding_mask": np.ones((0, 5), "bool")}
+    assert tuple(backbone(empty).shape) == (0, 5, 16)
+
+
 def test_what_only_attention_has_is_refused_or_left_out(backbone):
     inputs = {"token_ids": np.ones((1, 3), "int32"), "padding_mask": np.ones((1, 3), "bool")}
     assert backbone.attention_weights(inputs) == {}

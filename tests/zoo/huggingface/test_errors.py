@@ -79,6 +79,7 @@ def change_tensors(folder, change):
             "rope_parameters.factor must be left out with rope_parameters.rope_type='default', got 2.0",
         ),
         ("qwen2", {"layer_types": ["chunked", "chunked"]}, "layer_types must be 'full_attention' or"),
+        ("qwen3_next", {"layer_types": []}, "layer_types must have an entry for each of 4 layers, got 0"),
         ("modernbert_masked_lm", {"attention_dropout": 0.1}, "attention_dropout must be one of"),
         (
             "qwen2",
@@ -231,7 +232,11 @@ def test_constants_of_old_files_are_passed_over(copy, golden):
 def test_constants_are_those_of_the_configuration(copy):
     folder, name = copy("roformer_masked_lm"), "roformer.encoder.embed_positions.weight"
     change_tensors(folder, lambda tensors: tensors.update({name: tensors[name] + 1e-3}))
-    with pytest.raises(ValueError, match=r"embed_positions.weight in model.safetensors must be the constant of shape"):
+    wanted = r"embed_positions.weight in model.safetensors must be the constant of shape"
+    with pytest.raises(ValueError, match=wanted):
+        load_backbone(folder)
+    change_tensors(folder, lambda tensors: tensors.update({name: tensors[name].astype("int32")}))
+    with pytest.raises(ValueError, match=wanted):
         load_backbone(folder)
 
 
