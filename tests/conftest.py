@@ -44,6 +44,7 @@ def pytest_configure(config):
     """What all processes of this run share: threads, programs that JAX has compiled, processes that have imported."""
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
+    config.pluginmanager.register(FailuresAtOnce(config))
     folder = tempfile.mkdtemp()
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     # what XLA compiles for tests runs for milliseconds: code that took less time to make is quicker
@@ -59,6 +60,20 @@ def pytest_configure(config):
         import fork_server  # knows what other systems lack
 
         os.environ.update(fork_server.interpreter(folder))
+
+
+class FailuresAtOnce:
+    """Names what has failed when it fails: a run that is stopped comes to no summary."""
+
+    def __init__(self, config):
+        self.config = config
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed:
+            terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+            crash = getattr(report.longrepr, "reprcrash", None)
+            message = "" if crash is None else f" - {crash.message.partition(chr(10))[0][:300]}"
+            terminal.write_line(f"\nFAILED {report.nodeid}{message}")
 
 
 @pytest.fixture(scope="session", autouse=True)

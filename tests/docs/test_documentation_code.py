@@ -18,7 +18,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "la
 # packages that the blocks of a page need and the project does not
 NEEDS = re.compile(r"^<!-- The code of this page needs: (.*) -->", re.MULTILINE)
 # pages that train as many steps as it takes to show something
-TAKES_MINUTES = "<!-- The code of this page takes minutes. -->\n"
+TAKES_LONG = "<!-- The code of this page takes long. -->\n"
 
 
 def name_of(page: Path) -> str:
@@ -30,7 +30,7 @@ def with_code():
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         if "```python" in text:
-            yield pytest.param(page, marks=[pytest.mark.slow] if text.startswith(TAKES_MINUTES) else [])
+            yield pytest.param(page, marks=[pytest.mark.slow] if text.startswith(TAKES_LONG) else [])
 
 
 @pytest.mark.pages
