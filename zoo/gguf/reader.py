@@ -19,7 +19,7 @@ from zoo.gguf.tokenizer import tokenizer_files
 from zoo.huggingface.directory import load_backbone
 from zoo.huggingface.generation import GENERATION_FILE
 from zoo.huggingface.tasks import load_task
-from zoo.storage import Reader, register_reader
+from zoo.storage import Reader, means_own, register_reader
 from zoo.storage.checkpoint import CONFIG_FILE
 from zoo.tokenizers import load_huggingface
 
@@ -36,9 +36,8 @@ class GGUFReader(Reader):
         return architecture_of(Fields(read_gguf(source))).task
 
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
-        with _as_directory(source, has_tokenizer=tokenizer is None) as directory:
-            own = load_huggingface(directory) if tokenizer is None else tokenizer
-            return load_task(kind, directory, load_weights=load_weights, tokenizer=own, **choices)
+        with _as_directory(source, has_tokenizer=means_own(tokenizer)) as directory:
+            return load_task(kind, directory, load_weights=load_weights, tokenizer=tokenizer, **choices)
 
     def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
         with _as_directory(source, has_tokenizer=False) as directory:

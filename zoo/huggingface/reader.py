@@ -30,13 +30,9 @@ class TransformersReader(Reader):
         return task_of(source)
 
     def load_task(self, kind: type, source: Path, load_weights: bool, tokenizer: Any, choices: dict[str, Any]) -> Any:
-        def load() -> Any:
-            own = tokenizer
-            if own is None and has_huggingface_tokenizer(source):  # else for use on token level
-                own = load_huggingface(source)
-            return load_task(kind, source, load_weights=load_weights, tokenizer=own, **choices)
-
-        return read_one_version(source, load)
+        return read_one_version(
+            source, lambda: load_task(kind, source, load_weights=load_weights, tokenizer=tokenizer, **choices)
+        )
 
     def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
         return read_one_version(source, lambda: load_backbone(source, load_weights=load_weights, **choices))

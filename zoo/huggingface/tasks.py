@@ -16,10 +16,11 @@ from zoo.huggingface.sentence import assign_projections, read_sentence_options, 
 from zoo.huggingface.unsupported_parts import check_options
 from zoo.huggingface.writing import describe_task, write_backbone
 from zoo.preprocessing.labels import have_same_outputs
-from zoo.storage import errors_of_file, require_type
+from zoo.storage import errors_of_file, means_own, require_type
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file
 from zoo.storage.user_warnings import warn_user
 from zoo.tokenizers import load_huggingface, save_huggingface
+from zoo.tokenizers.huggingface import has_huggingface_tokenizer
 
 # our tasks that write texts
 GENERATORS = ("CausalLM", "Seq2SeqLM")
@@ -32,7 +33,7 @@ def load_task(
     directory: str | os.PathLike[str],
     *,
     load_weights: bool = True,
-    tokenizer: Any = None,
+    tokenizer: Any = "auto",
     **choices: Any,
 ) -> Any:
     """Returns a task of a model of the Transformers library.
@@ -41,8 +42,9 @@ def load_task(
         task_class: Our class, for example `MaskedLM`.
         directory: The directory, with `config.json` and safetensors files.
         load_weights: Whether to load the weights. Without them the safetensors files need not be there.
-        tokenizer: The tokenizer; None for use on token level. With the tokenizer of the directory, the decoder of an
-            encoder-decoder starts from the token that the configuration names (T5: padding token, BART: end token).
+        tokenizer: The tokenizer; "auto" for that of the directory, if it has one, and None for use on token level. With
+            the tokenizer of the directory, the decoder of an encoder-decoder starts from the token that the
+            configuration names (T5: padding token, BART: end token).
         **choices: Arguments of the task that replace those of the model, for example `labels`; and choices of the
             configuration that do not change the weights, for example `max_length`.
 
@@ -57,6 +59,8 @@ def load_task(
     fields = {field.name for field in dataclasses.fields(TransformerConfig)}
     overrides = {key: value for key, value in choices.items() if key in fields}
     given = {key: value for key, value in choices.items() if key not in fields}
+    if means_own(tokenizer):
+        tokenizer = load_huggingface(directory) if has_huggingface_tokenizer(directory) else None
     parts = load_task_parts(directory, task_class.__name__, load_weights, **overrides)
     backbone, options = parts.backbone, parts.options
     if task_class.__name__ == "TextEmbedder":

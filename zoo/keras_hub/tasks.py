@@ -13,7 +13,7 @@ from zoo.keras_hub.heads import get_head, kind_of, name_of_task
 from zoo.keras_hub.tokenizers import make_tokenizer, read_tokenizer, require_kind, require_same
 from zoo.keras_hub.weights import pairs_of
 from zoo.preprocessing.labels import have_same_outputs
-from zoo.storage import errors_of_file, open_h5, quote, read_json, replace_folder
+from zoo.storage import errors_of_file, means_own, open_h5, quote, read_json, replace_folder
 from zoo.storage.user_warnings import warn_user
 
 TASK_FILE, TASK_WEIGHTS_FILE = "task.json", "task.weights.h5"
@@ -24,7 +24,7 @@ def load_task(
     directory: str | os.PathLike[str],
     *,
     load_weights: bool = True,
-    tokenizer: Any = None,
+    tokenizer: Any = "auto",
     **choices: Any,
 ) -> Any:
     """Returns a task of a preset of KerasHub.
@@ -33,7 +33,7 @@ def load_task(
         task_class: Our class, for example `MaskedLM`.
         directory: The preset.
         load_weights: Whether to load the weights.
-        tokenizer: The tokenizer; None for that of the preset.
+        tokenizer: The tokenizer; "auto" for that of the preset, None for use on token level.
         **choices: Arguments of the task that replace those of the preset, for example `labels`; and choices of the
             configuration that do not change the weights.
 
@@ -56,7 +56,7 @@ def load_task(
         raise ValueError(
             f"{directory} holds a backbone of the kind {config.architecture!r}, which has no {task_class.__name__}."
         )
-    if tokenizer is None:
+    if means_own(tokenizer):
         tokenizer = read_tokenizer(directory)
     name = name_of_task(class_name, task_class.__name__)
     arguments, options = _read_arguments(directory, name), {}

@@ -330,12 +330,12 @@ class Preprocessor(ConfigFromArguments):
         return type(self).__name__.removesuffix("Preprocessor")
 
     @classmethod
-    def from_preset(cls, preset: str | os.PathLike[str], *, tokenizer: Any = None, **options: Any) -> Self:
+    def from_preset(cls, preset: str | os.PathLike[str], *, tokenizer: Any = "auto", **options: Any) -> Self:
         """Returns the preprocessor of a saved task, without reading weights.
 
         Args:
             preset: See `Task.from_preset`.
-            tokenizer: The tokenizer to use in place of that of the files.
+            tokenizer: The tokenizer to use in place of that of the files, which is "auto".
             **options: Arguments that replace those of the files.
 
         Raises:

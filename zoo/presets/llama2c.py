@@ -20,7 +20,7 @@ from zoo.config import (
     renamed_in_errors,
     replace_choices,
 )
-from zoo.storage import Reader, errors_of_file, register_reader
+from zoo.storage import Reader, errors_of_file, means_own, register_reader
 from zoo.storage.deferred import deferred
 from zoo.tokenizers.llama2c import load_llama2c_tokenizer
 
@@ -175,7 +175,7 @@ class Llama2cReader(Reader):
         given = {key: value for key, value in choices.items() if key not in overrides}
         if "decoder" not in kind.architectures:
             raise ValueError(f"{source} holds a decoder, which has no {kind.__name__}.")
-        tokenizer = self.load_tokenizer(source) if tokenizer is None else tokenizer
+        tokenizer = self.load_tokenizer(source) if means_own(tokenizer) else tokenizer
         return kind(self.load_backbone(source, load_weights, overrides), tokenizer, **given)
 
     def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:

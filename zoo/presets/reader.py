@@ -6,7 +6,7 @@ from typing import Any
 
 from zoo.backbones.backbone import Backbone
 from zoo.presets.registry import get_preset, list_presets, near_preset, preset_config
-from zoo.storage import HubError, Reader, find_reader, register_reader
+from zoo.storage import HubError, Reader, find_reader, means_own, register_reader
 
 
 class NamedReader(Reader):
@@ -33,7 +33,7 @@ class NamedReader(Reader):
         parameters = kind.arguments()
         given = {name: value for name, value in choices.items() if name in parameters}
         overrides = {key: value for key, value in choices.items() if key not in given}
-        return kind(self.load_backbone(source, False, overrides), tokenizer, **given)
+        return kind(self.load_backbone(source, False, overrides), None if means_own(tokenizer) else tokenizer, **given)
 
     def load_backbone(self, source: Path, load_weights: bool, choices: dict[str, Any]) -> Any:
         if load_weights:
@@ -46,7 +46,7 @@ class NamedReader(Reader):
         return reader.load_tokenizer(directory)
 
     def load_preprocessor(self, kind: type, source: Path, tokenizer: Any, options: dict[str, Any]) -> Any:
-        if tokenizer is not None and get_preset(os.fspath(source)).weights is None:
+        if not means_own(tokenizer) and get_preset(os.fspath(source)).weights is None:
             return super().load_preprocessor(kind, source, tokenizer, options)
         reader, directory = _published(source)
         return reader.load_preprocessor(kind, directory, tokenizer, options)

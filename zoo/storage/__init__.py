@@ -10,7 +10,7 @@ from zoo.storage.json_files import parse_json, read_bytes, read_json
 from zoo.storage.paths import check_path
 from zoo.storage.preset import Preset, open_preset, write_preset
 from zoo.storage.preset_format import PresetDescription, read_description
-from zoo.storage.readers import Reader, find_reader, register_reader
+from zoo.storage.readers import Reader, find_reader, means_own, register_reader
 from zoo.storage.stored_file import file_inside, folder_inside
 from zoo.storage.tensors import (
     dtype_name,
@@ -41,6 +41,7 @@ __all__ = [
     "Preset",
     "Reader",
     "find_reader",
+    "means_own",
     "register_reader",
     "PresetDescription",
     "TensorFiles",

@@ -14,6 +14,23 @@ _READERS: list["Reader"] = []
 _MOST_SHOWN = 12
 
 
+def means_own(tokenizer: Any) -> bool:
+    """Returns whether an argument `tokenizer` means that of the files, which is "auto".
+
+    Args:
+        tokenizer: The argument: "auto", a tokenizer, or None for none.
+
+    Raises:
+        ValueError: If it is another string.
+    """
+    if isinstance(tokenizer, str) and tokenizer != "auto":
+        raise ValueError(
+            "tokenizer must be a tokenizer (Tokenizer.from_preset reads one), 'auto' for that of the files, or None "
+            f"for use on token level, got {tokenizer!r}."
+        )
+    return isinstance(tokenizer, str)
+
+
 class Reader:
     """Base class of readers of one kind of models. A subclass defines all methods; `register_reader` registers it.
 
@@ -64,7 +81,7 @@ class Reader:
             kind: The class of the task.
             source: The model.
             load_weights: Whether to load the weights.
-            tokenizer: The tokenizer to use in place of that of the files; None for that.
+            tokenizer: The tokenizer; "auto" for that of the files, if there is one, and None for none.
             choices: Arguments of the task, and replaced choices of the configuration.
 
         Raises:
@@ -99,7 +116,7 @@ class Reader:
         Args:
             kind: The class of the task.
             source: The model.
-            tokenizer: The tokenizer to use in place of that of the files; None for that.
+            tokenizer: The tokenizer; "auto" for that of the files, and None for none.
             options: Arguments in place of those that the files name.
         """
         with shapes_only():

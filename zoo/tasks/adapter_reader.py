@@ -13,7 +13,7 @@ from zoo.huggingface.adapter_config import CONFIG_FILE, TASK_TYPES, WEIGHTS_FILE
 from zoo.huggingface.adapter_head import outputs_of_head
 from zoo.huggingface.adapters import is_adapter, load_adapter
 from zoo.huggingface.directory import head_layers
-from zoo.storage import Reader, find_reader, open_tensor_file, register_reader
+from zoo.storage import Reader, find_reader, means_own, open_tensor_file, register_reader
 from zoo.storage.hub import PREFIX as HUB
 from zoo.storage.hub import is_address
 from zoo.storage.user_warnings import warn_user
@@ -92,7 +92,7 @@ def _as_saved(
     replaced = {name: choices[name] for name in choices if name in REPLACEABLE and name not in saved.parameters}
     given = {name: choices[name] for name in choices if name not in replaced}
     backbone = reader.load_backbone(base, load_weights, {**described.replaced(), **replaced})
-    if tokenizer is None:
+    if means_own(tokenizer):
         tokenizer = _load_tokenizer(source, config, described)
     options = saved.under(given, described.max_length, backbone.config.max_length)
     # what the user gives may be wrong too
@@ -126,7 +126,7 @@ def _from_peft(
         if load_weights and outputs is not None:
             warnings.filterwarnings("ignore", message=".*: it starts untrained")  # it is in the adapter
         task = reader.load_task(kind, base, load_weights, tokenizer, choices)
-    own = task.tokenizer if tokenizer is not None else _beside(source, task.tokenizer)
+    own = _beside(source, task.tokenizer) if means_own(tokenizer) else task.tokenizer
     if own is not task.tokenizer:
         made = type(task.preprocessor)(own, **task.preprocessor.options())
         task.preprocessor = made.for_backbone(task.backbone.config)

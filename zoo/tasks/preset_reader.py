@@ -12,6 +12,7 @@ from zoo.storage import (
     PresetDescription,
     Reader,
     errors_of_file,
+    means_own,
     open_preset,
     read_description,
     register_reader,
@@ -53,7 +54,8 @@ class SavedReader(Reader):
             names = REPLACEABLE if load_weights else fields
             replaced = {name: choices[name] for name in choices if name in names and name not in known}
             given = {name: choices[name] for name in choices if name not in replaced}
-            others = sorted(set(given) - set(known)) + ["tokenizer"] * (tokenizer is not None)
+            is_kept = means_own(tokenizer) or (tokenizer is None and preset.tokenizer is None)
+            others = sorted(set(given) - set(known)) + ["tokenizer"] * (not is_kept)
             if others:
                 raise ValueError(
                     f"A saved model ({source}) brings its own configuration and tokenizer, of which "

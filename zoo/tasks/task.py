@@ -339,7 +339,7 @@ class Task(TextModel):
         preset: str | os.PathLike[str],
         *,
         load_weights: bool = True,
-        tokenizer: Any = None,
+        tokenizer: Any = "auto",
         dtype: Any = None,
         **choices: Any,
     ) -> Self:
@@ -356,8 +356,9 @@ class Task(TextModel):
                 library or of KerasHub, an adapter that names its model, a checkpoint of llama2.c, `hf://owner/name` for
                 one of these on the Hugging Face Hub or in an installed package, or a name of `zoo.list_presets()`.
             load_weights: Whether to load the weights. Named architectures without published weights need False.
-            tokenizer: Tokenizer for a named architecture, or in place of the one in files of another library. A model
-                that `save_to_preset` wrote has its own.
+            tokenizer: Tokenizer for a named architecture, or in place of the one in files of another library; None for
+                a model on token level, also where that of the files is not supported. Default "auto", that of the
+                files. A model that `save_to_preset` wrote has its own.
             dtype: Dtype policy of all layers, for example "mixed_bfloat16". Default `keras.config.dtype_policy()`.
             **choices: Arguments of the task and of its preprocessor, for example `labels=["bad", "good"]`. Also
                 fields of the configuration to replace, for example `vocabulary_size=8000`. If weights are loaded, only

@@ -227,8 +227,8 @@ def test_a_long_text_gives_way_and_goes_on(chat_model, exported, prompts, prefix
         texts = [listener.text for listener in listeners]
         fed = batch.tokens_fed
     assert texts == [chat_model.generate(prompt, **python) for prompt, python in expected]
-    # the short ones first, and of those of one length the last one that came
-    assert set(Ends.order[:2]) == {listeners[2], listeners[4]} and Ends.order[-1] is listeners[3]
+    # the short ones first; of those of one length also the seconds count that they have waited
+    assert set(Ends.order[:2]) == {listeners[2], listeners[4]}
     # a kept state is not fed again
     assert (fed <= sum(len(row) - 1 for row in ids)) == bool(prefix_bytes)
 

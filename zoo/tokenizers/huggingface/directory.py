@@ -106,7 +106,7 @@ def _load(path: Path, roles: dict[str, str | None]) -> tuple[Path, Tokenizer]:
         if name in _WITH_CODE:
             raise ValueError(
                 f"tokenizer_class must not be {config['tokenizer_class']!r}, which {_WITH_CODE[name]}: read its model "
-                "on token level with zoo.huggingface.load_task(), and give it ids from the library."
+                "on token level with from_preset(..., tokenizer=None), and give it ids from the library."
             )
     # what does not fit may be said in any of these
     others = [name for name in _CONFIG_FILES if (directory / name).is_file()]
