@@ -5,6 +5,7 @@ it does; others, such as the row and column means of Adafactor, are whole on eac
 """
 
 import contextlib
+import functools
 import math
 from typing import Any
 
@@ -31,50 +32,40 @@ def numbers_of_optimizer(shape: ModelShape, job: Job) -> float:
     >>> numbers_of_optimizer(shape, Job(config, 8, 1024)) == 2 * shape.parameters
     True
     """
-    held, known = 0, {}
+    kind, held = optimizer_named(job.optimizer), 0
     for weight in shape.weights:
         if weight.trains:
-            # layers that are alike have the same weights, and names decide as well
-            kept = weight.kept(job.along_data)
-            key = (weight.variable.shape, kept, _name_of(weight))
-            if key not in known:
-                known[key] = _numbers(job.optimizer, weight, kept)
-            held += known[key]
+            sizes = dict(zip(_SIZES, weight.variable.shape, strict=False))
+            small, kept = tuple(sizes), weight.kept(job.along_data)
+            for made in _made_for(kind, small, _name_of(weight)):
+                held += kept if made == small else math.prod(sizes.get(size, size) for size in made)
     return held
 
 
-def _numbers(name: str, weight: Weight, kept: int) -> float:
-    """Numbers that an optimizer holds for a weight on one device: it is asked to make them for a small one.
-
-    Args:
-        name: Name of the optimizer.
-        weight: The weight.
-        kept: Numbers of it that the device keeps.
-    """
-    optimizer, shapes = _new(name), []
+# layers that are alike have the same weights, and a search for a mesh asks for the same ones again
+@functools.lru_cache(maxsize=4096)
+def _made_for(kind: type, small: tuple[int, ...], path: str) -> list[tuple[int, ...]]:
+    """The shapes of what an optimizer makes for a weight of a small shape; names decide as well."""
+    optimizer, shapes = _new(kind), []
     optimizer.add_variable = lambda shape, *_, **__: shapes.append(tuple(shape))
     optimizer.add_variable_from_reference = lambda reference_variable, *_, **__: shapes.append(
         tuple(reference_variable.shape)
     )
-    # a weight without a value is no variable of TensorFlow; axes of different sizes are told from each other
-    sizes = dict(zip(_SIZES, weight.variable.shape, strict=False))
-    *scopes, own_name = weight.variable.path.split("/")
+    # a weight without a value is no variable of TensorFlow
+    *scopes, own_name = path.split("/")
     with contextlib.ExitStack() as stack:
         for scope in scopes:
             stack.enter_context(keras.name_scope(scope))
-        optimizer.build([keras.Variable(np.zeros(tuple(sizes), "float32"), name=own_name)])
-    numbers = 0
-    for shape in shapes:
-        numbers += kept if shape == tuple(sizes) else math.prod(sizes.get(size, size) for size in shape)
-    return numbers
+        optimizer.build([keras.Variable(np.zeros(small, "float32"), name=own_name)])
+    return shapes
 
 
-# Sizes of the axes of a small weight in the place of a large one, none of which an optimizer makes of its own.
+# Sizes of the axes of a small weight in the place of a large one, which tell the axes from each other; an optimizer
+# makes none of them of its own.
 _SIZES = (11, 13, 17, 19, 23, 29)
 
 
-def _new(name: str) -> Any:
-    kind = optimizer_named(name)
+def _new(kind: type) -> Any:
     # as recipes make it: the projection to the vocabulary learns like an embedding
     options = {"exclude_layers": ["embedding", "output_projection"]} if kind is keras.optimizers.Muon else {}
     return kind(**options)
@@ -95,9 +86,10 @@ def operations_of_optimizer(shape: ModelShape, job: Job) -> float:
         shape: The model.
         job: The training.
     """
-    if optimizer_named(job.optimizer) is not keras.optimizers.Muon:
+    kind = optimizer_named(job.optimizer)
+    if kind is not keras.optimizers.Muon:
         return 0.0
-    optimizer = _new(job.optimizer)
+    optimizer = _new(kind)
     total = 0.0
     for weight in shape.weights:
         if weight.trains and not muon_leaves_to_adamw(optimizer, weight.variable):
