@@ -85,3 +85,22 @@ def running(folder, *, api_key=None, limits=None, options=None, **others):
 @pytest.fixture(scope="session")
 def run_server():
     return running
+
+
+@pytest.fixture(scope="session")
+def chat_folder(chat_export, tmp_path_factory):
+    """Version 3 of the model `chat`."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "chat").mkdir()
+    (folder / "chat" / "3").symlink_to(chat_export)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def chat_address(chat_folder):
+    """Where the server is that the tests of many files ask: to start one and warm it takes most of their time."""
+    from zoo.serving.options import Limits
+
+    limits = Limits(body_bytes=1_000_000, text_characters=80_000, rows=20, new_tokens=150)
+    with running(chat_folder, limits=limits, options={"rows": 4, "steps": 4}) as address:
+        yield address

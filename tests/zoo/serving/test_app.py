@@ -19,31 +19,16 @@ TALK = [{"role": "system", "content": "You are a friend."}, {"role": "user", "co
 OPTIONS = {"strip_prompt": True, "jit_compile": False}
 
 
-@pytest.fixture(scope="module")
-def models(chat_export, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models")
-    (folder / "chat").mkdir()
-    (folder / "chat" / "3").symlink_to(chat_export)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address(models, run_server):
-    limits = Limits(body_bytes=20_000, text_characters=9_000, rows=20, new_tokens=150)
-    with run_server(models, limits=limits, options={"rows": 4, "steps": 4}) as address:
-        yield address
-
-
 @pytest.fixture
-def client(address):
-    with httpx.Client(base_url=address, timeout=60) as client:
+def client(chat_address):
+    with httpx.Client(base_url=chat_address, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
-def openai_client(address):
+def openai_client(chat_address):
     openai = pytest.importorskip("openai", reason="the extra test is not installed")
-    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+    return openai.OpenAI(base_url=f"{chat_address}/v1", api_key="none", max_retries=0)
 
 
 def test_completions(openai_client, chat_model):
@@ -208,11 +193,11 @@ WRONG = [
     ("/v1/models/chat:predict", b'{"instances": ["a"], "signature_name": "no"}', 400, "signature_name must be one of"),
     ("/v1/models/chat:predict", b'{"inputs": {}, "signature_name": "begin"}', 400, "signature_name must be one of"),
     ("/v1/models/chat:predict", json.dumps({"instances": ["hello " * 1000]}).encode(), 422, "leave room"),
-    ("/v1/models/chat:predict", json.dumps({"instances": ["x" * 9001]}).encode(), 413, "at most 9000 characters"),
+    ("/v1/models/chat:predict", json.dumps({"instances": ["x" * 80_001]}).encode(), 413, "at most 80000 characters"),
     ("/v1/models/chat:predict", b'{"instances": ["\\ud800"]}', 422, "without surrogates"),
     ("/v1/models/chat:predict", b'{"instances": [{"b64": "?"}]}', 400, "base64"),
     ("/v1/models/chat:predict", json.dumps({"instances": ["a"] * 21}).encode(), 413, "at most 20 rows"),
-    ("/v1/models/chat:predict", b" " * 20_001, 413, "at most 20000 bytes"),
+    ("/v1/models/chat:predict", b" " * 1_000_001, 413, "at most 1000000 bytes"),
     ("/v1/models/chat:classify", b'{"examples": [{"texts": "a"}]}', 422, "does not classify"),
     ("/v1/models/other:predict", b'{"instances": ["a"]}', 404, "no model 'other'"),
     ("/v1/models/chat/versions/9:predict", b'{"instances": ["a"]}', 404, "no version 9"),
@@ -322,12 +307,12 @@ def test_fields_that_ask_for_nothing_are_taken(client):
     assert client.post("/v1/completions", json={**ASKED, **idle}).status_code == 200
 
 
-def test_a_client_that_vanishes_frees_its_rows(client, address):
+def test_a_client_that_vanishes_frees_its_rows(client, chat_address):
     body = {"model": "chat", "prompt": ["hello"] * 6, "max_tokens": 150}
     for stream in (True, False):
         with pytest.raises(httpx.ReadTimeout):
             with httpx.stream(
-                "POST", f"{address}/v1/completions", json={**body, "stream": stream}, timeout=0.05
+                "POST", f"{chat_address}/v1/completions", json={**body, "stream": stream}, timeout=0.05
             ) as got:
                 for _ in got.iter_raw():
                     raise httpx.ReadTimeout("enough")
@@ -376,7 +361,7 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("headers", ELSEWHERE, ids=str)
-def test_pages_of_other_sites_are_not_answered(client, address, headers):
+def test_pages_of_other_sites_are_not_answered(client, chat_address, headers):
     """A browser sends what any page asks it to send to this machine; without a key nothing else keeps it out."""
     for answer in (
         client.get("/v1/models", headers=headers),
@@ -384,8 +369,8 @@ def test_pages_of_other_sites_are_not_answered(client, address, headers):
     ):
         assert answer.status_code == 403 and "no page of another site" in answer.text
     assert client.get("/health", headers=headers).status_code == 200
-    port = address.rpartition(":")[2]
-    for own in ({"Origin": address}, {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}):
+    port = chat_address.rpartition(":")[2]
+    for own in ({"Origin": chat_address}, {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}):
         assert client.post("/v1/completions", json=ASKED, headers=own).status_code == 200
 
 
@@ -433,10 +418,10 @@ def test_counters(client):
 
 
 @pytest.mark.slow
-def test_a_client_with_many_requests_leaves_places_for_others(models, run_server):
+def test_a_client_with_many_requests_leaves_places_for_others(chat_folder, run_server):
     """The proxy says who asks."""
     options = {"rows": 1, "steps": 1}
-    with run_server(models, limits=Limits(waiting=4), options=options, client_header="X-Client") as address:
+    with run_server(chat_folder, limits=Limits(waiting=4), options=options, client_header="X-Client") as address:
         answers, stop = {"greedy": [], "other": []}, threading.Event()
 
         def ask(client, most):
@@ -466,9 +451,9 @@ def test_a_client_with_many_requests_leaves_places_for_others(models, run_server
 
 
 @pytest.mark.slow
-def test_keys_queues_and_deadlines(models, run_server):
+def test_keys_queues_and_deadlines(chat_folder, run_server):
     limits = Limits(waiting=2, seconds=0.4)
-    with run_server(models, api_key="secret", limits=limits, options={"rows": 1, "steps": 1}) as address:
+    with run_server(chat_folder, api_key="secret", limits=limits, options={"rows": 1, "steps": 1}) as address:
         with httpx.Client(base_url=address, timeout=60) as client:
             assert client.get("/health").status_code == client.get("/ready").status_code == 200
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):

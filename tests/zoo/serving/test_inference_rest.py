@@ -32,13 +32,9 @@ def sized(size):
     return {"parameters": {"binary_data_size": size}}
 
 
-@pytest.fixture(scope="module")
-def client(chat_export, tmp_path_factory, run_server):
-    folder = tmp_path_factory.mktemp("models")
-    (folder / "chat").mkdir()
-    (folder / "chat" / "3").symlink_to(chat_export)
-    limits = Limits(rows=8, text_characters=1000)
-    with run_server(folder, limits=limits) as address, httpx.Client(base_url=address, timeout=60) as client:
+@pytest.fixture
+def client(chat_address):
+    with httpx.Client(base_url=chat_address, timeout=60) as client:
         yield client
 
 
@@ -116,12 +112,12 @@ def test_requests_that_are_refused(client):
     )
     status, said = refusal({"inputs": [texts], "parameters": {"signature_name": "begin"}})
     assert status == 400 and said.startswith("signature_name must be one of serving_default, serve")
-    assert refusal({"inputs": [tensor("texts", "BYTES", [9], data=["a"] * 9)]})[0] == 413
-    long = tensor("texts", "BYTES", [1], **sized(4005))
+    assert refusal({"inputs": [tensor("texts", "BYTES", [21], data=["a"] * 21)]})[0] == 413
+    long = tensor("texts", "BYTES", [1], **sized(320_005))
     head = json.dumps({"inputs": [long]}).encode()
     headers = {"Inference-Header-Content-Length": str(len(head))}
-    answer = client.post("/v2/models/chat/infer", content=head + packed(["a" * 4001]), headers=headers)
-    assert (answer.status_code, answer.json()["error"]) == (413, "A text must have at most 1000 characters.")
+    answer = client.post("/v2/models/chat/infer", content=head + packed(["a" * 320_001]), headers=headers)
+    assert (answer.status_code, answer.json()["error"]) == (413, "A text must have at most 80000 characters.")
     for header in ("-1", "1e3", "99999"):
         status, said = refusal({"inputs": [texts]}, {"Inference-Header-Content-Length": header})
         assert status == 400 and said.startswith("Inference-Header-Content-Length must be")

@@ -38,40 +38,17 @@ class Place(pydantic.BaseModel):
         return heights
 
 
-@pytest.fixture(scope="module")
-def models(chat_export, tmp_path_factory):
-    import keras
-    from served_tasks import make_backbone, make_tokenizer
-
-    import zoo
-
-    folder = tmp_path_factory.mktemp("models")
-    (folder / "chat").mkdir()
-    (folder / "chat" / "1").symlink_to(chat_export)
-    keras.utils.set_random_seed(0)
-    tokenizer = make_tokenizer()
-    whole = zoo.Seq2SeqLM(make_backbone("encoder_decoder", tokenizer, 5), tokenizer)
-    whole.export(folder / "whole" / "1", max_new_tokens=5, jit_compile=False)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def address(models, run_server):
-    with run_server(models, options={"rows": 4, "steps": 4}) as address:
-        yield address
-
-
 @pytest.fixture
-def client(address):
+def client(chat_address):
     openai = pytest.importorskip("openai", reason="the extra test is not installed")
-    return openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+    return openai.OpenAI(base_url=f"{chat_address}/v1", api_key="none", max_retries=0)
 
 
 @pytest.fixture
-def post(address):
+def post(chat_address):
     def post(path, **body):
         body = {"model": "chat", "max_tokens": 120, **body}
-        return httpx.post(f"{address}/v1/{path}", json=body, timeout=60)
+        return httpx.post(f"{chat_address}/v1/{path}", json=body, timeout=60)
 
     return post
 
@@ -193,10 +170,23 @@ def test_what_cannot_be_followed_is_refused_by_name(post, fields, said):
         assert SECRET not in answer.text.replace(f"There is no field '{SECRET}'", "")
 
 
-def test_models_that_write_whole_texts(post):
-    answer = post("completions", model="whole", prompt="one two", guided_regex="[a-z]+")
-    assert answer.status_code == 422 and "follow" in answer.json()["error"]["message"]
-    assert post("completions", model="whole", prompt="one two", response_format={"type": "text"}).status_code == 200
+@pytest.mark.slow  # a server of its own
+def test_models_that_write_whole_texts(run_server, tmp_path):
+    import keras
+    from served_tasks import make_backbone, make_tokenizer
+
+    import zoo
+
+    keras.utils.set_random_seed(0)
+    tokenizer = make_tokenizer()
+    whole = zoo.Seq2SeqLM(make_backbone("encoder_decoder", tokenizer, 5), tokenizer)
+    whole.export(tmp_path / "whole" / "1", max_new_tokens=5, jit_compile=False)
+    with run_server(tmp_path) as address, httpx.Client(base_url=address, timeout=60) as client:
+        body = {"model": "whole", "prompt": "one two"}
+        answer = client.post("/v1/completions", json={**body, "guided_regex": "[a-z]+"})
+        assert answer.status_code == 422 and "follow" in answer.json()["error"]["message"]
+        answer = client.post("/v1/completions", json={**body, "response_format": {"type": "text"}})
+        assert answer.status_code == 200
 
 
 def test_reading_a_large_grammar_holds_up_nobody():

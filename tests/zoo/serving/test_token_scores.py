@@ -20,22 +20,16 @@ FIELDS = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
 TEXT = "hello wörld สวัสดี 你好 नमस्ते مرحبا"
 
 
-@pytest.fixture(scope="module")
-def address(chat_export, run_server):
-    with run_server(chat_export, options={"rows": 4, "steps": 4}) as address:
-        yield address
-
-
 @pytest.fixture
-def client(address):
-    with httpx.Client(base_url=address, timeout=60) as client:
+def client(chat_address):
+    with httpx.Client(base_url=chat_address, timeout=60) as client:
         yield client
 
 
 @pytest.fixture
-def openai_client(address):
+def openai_client(chat_address):
     openai = pytest.importorskip("openai", reason="the extra test is not installed")
-    client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+    client = openai.OpenAI(base_url=f"{chat_address}/v1", api_key="none", max_retries=0)
     client.name = client.models.list().data[0].id
     return client
 
