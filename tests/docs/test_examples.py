@@ -91,6 +91,7 @@ def test_translate(tmp_path):
     assert served.serve(tf.constant(["eins zwei"])).numpy()[0].decode() == text
 
 
+@pytest.mark.slow
 def test_chat_by_lora(tmp_path):
     from zoo.tokenizers import ByteLevelBPETokenizer
 

@@ -218,6 +218,7 @@ def alone(model, endpoint, texts):
         yield {name: output.numpy()[0] for name, output in outputs.items()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "endpoint", "inputs"),
     [

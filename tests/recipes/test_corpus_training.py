@@ -72,6 +72,7 @@ def losses(run):
         return [{name: float(row[name]) for name in ("nll", "val_nll")} for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
 def test_killed_in_an_epoch(corpora, tmp_path):
     whole = start(corpora, tmp_path / "whole", KERAS_BACKEND="tensorflow", STOPPED="1")

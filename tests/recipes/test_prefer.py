@@ -227,6 +227,7 @@ def test_a_start_model_of_another_config_is_trained_anew(tmp_path, monkeypatch, 
     assert kept == {"start.before_1": "first", "start.before_2": "1", "start.before_3": "1", "start": "{}"}
 
 
+@pytest.mark.slow
 def test_a_run_whose_folder_was_moved_goes_on(start, tmp_path, monkeypatch, capsys):
     pairs = [Preference([user(f"{a} and")], f"yes, {a}", f"no {a}", "-") for a in range(6)]
     monkeypatch.setitem(PREFERENCES, "date_preferences", lambda: Splits(pairs, pairs[:2], pairs[:2]))

@@ -205,6 +205,7 @@ def files(folder):
     return [(str(path.relative_to(folder)), path) for path in folder.rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_killed_processes(texts, tokenizer, tmp_path):
     """Two processes are killed as soon as there is a shard, and go on; the bytes are those of one process."""
     folder, _ = texts
@@ -527,6 +528,7 @@ def test_run_on_another_corpus_of_the_same_name(texts, tokenizer, tmp_path):
         train(language_model, language_model.LanguageModelConfig, folder, tmp_path / "run", *words)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("eagerly", "without_xla")
 def test_masked_language_model(corpus, tmp_path):
     config_class = pretrain_masked_lm.MaskedLMConfig

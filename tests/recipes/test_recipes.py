@@ -239,6 +239,7 @@ def finished(tmp_path_factory):
     return finish
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(
     "recipe",

@@ -71,6 +71,7 @@ KINDS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_graph_computes_what_the_layers_do(traces, kind, jit_compile):

@@ -79,6 +79,7 @@ BY_LENGTH = "phi3"
 GREEDY = [case for case in LANGUAGE_MODELS if "greedy" in np.load(REFERENCE / case / GOLDEN)]
 
 
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("case", [case for case in GREEDY if case != BY_LENGTH])
 def test_greedy_tokens_are_those_of_the_library(case, golden):
     backbone, tokens = load_backbone(REFERENCE / case), golden(case)[1]["greedy"]

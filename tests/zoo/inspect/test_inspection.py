@@ -127,6 +127,7 @@ def test_the_lens_of_a_layer_is_a_model_that_ends_there(tasks, found):
         np.testing.assert_allclose(each.choice_probabilities[1], order[:, :shown], rtol=1e-3)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["stories", "labels", "names", "answers", "masks", "translations", "recurrent"])
 def test_gradients_are_finite_differences(tasks, found, name):
     """A token's embedding times 1 + e changes the score by e times gradient times input."""

@@ -147,6 +147,7 @@ def outputs_of_both(theirs, ours):
     return array(first)[mask], array(second)[mask]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("name", "arguments"), CASES)
 def test_both_ways(name, arguments, tmp_path):
     theirs = getattr(keras_hub.models, f"{name}Backbone")(**arguments)

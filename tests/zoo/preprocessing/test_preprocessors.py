@@ -73,6 +73,7 @@ def assert_same(first, second):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_eager_is_graph_is_dataset(preprocessors, kind):
     preprocessor, (x, y) = preprocessors[kind]

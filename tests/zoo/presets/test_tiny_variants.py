@@ -87,6 +87,7 @@ def inputs_of(architecture, lengths, other_lengths):
     }
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_rows_and_decoding(name):
     config = DESIGNS[name]
@@ -115,6 +116,7 @@ def test_rows_and_decoding(name):
         np.testing.assert_allclose(array(step)[real], logits[real, index], atol=2e-4, rtol=2e-4)
 
 
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("name", [*DESIGNS, "experts"])
 def test_initial_weights_do_not_depend_on_when_they_are_made(name):
     """Models that several devices share are made without values, and get them at the end."""

@@ -37,7 +37,7 @@ class Loop:
         self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self.thread.start()
 
-    def run(self, coroutine, seconds=120):
+    def run(self, coroutine, seconds=600):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(seconds)
 
     def stop(self):

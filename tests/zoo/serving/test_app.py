@@ -21,7 +21,7 @@ OPTIONS = {"strip_prompt": True, "jit_compile": False}
 
 @pytest.fixture
 def client(chat_address):
-    with httpx.Client(base_url=chat_address, timeout=60) as client:
+    with httpx.Client(base_url=chat_address, timeout=300) as client:
         yield client
 
 
@@ -426,7 +426,7 @@ def test_a_client_with_many_requests_leaves_places_for_others(chat_folder, run_s
 
         def ask(client, most):
             body = {**ASKED, "max_tokens": most, "prompt": "hello"}
-            answer = httpx.post(f"{address}/v1/completions", json=body, headers={"X-Client": client}, timeout=60)
+            answer = httpx.post(f"{address}/v1/completions", json=body, headers={"X-Client": client}, timeout=300)
             answers[client].append(answer)
 
         def ask_again():
@@ -454,7 +454,7 @@ def test_a_client_with_many_requests_leaves_places_for_others(chat_folder, run_s
 def test_keys_queues_and_deadlines(chat_folder, run_server):
     limits = Limits(waiting=2, seconds=0.4)
     with run_server(chat_folder, api_key="secret", limits=limits, options={"rows": 1, "steps": 1}) as address:
-        with httpx.Client(base_url=address, timeout=60) as client:
+        with httpx.Client(base_url=address, timeout=300) as client:
             assert client.get("/health").status_code == client.get("/ready").status_code == 200
             for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "secret"}):
                 answer = client.get("/v1/models", headers=headers)
@@ -467,7 +467,7 @@ def test_keys_queues_and_deadlines(chat_folder, run_server):
 
             def ask():
                 body = {**ASKED, "max_tokens": 150, "prompt": "hello"}
-                answers.append(httpx.post(f"{address}/v1/completions", json=body, headers=headers, timeout=60))
+                answers.append(httpx.post(f"{address}/v1/completions", json=body, headers=headers, timeout=300))
 
             threads = [threading.Thread(target=ask) for _ in range(12)]
             for thread in threads:

@@ -31,6 +31,7 @@ async def ready(client):
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_mounted(chat_export, chat_model):
     """Routes, keys and forms of errors are those of the paths below where it is mounted."""
     limits, batching = zoo.serving.Limits(new_tokens=MOST_TOKENS), zoo.serving.Batching(rows=2, steps=3)
@@ -47,7 +48,7 @@ def test_mounted(chat_export, chat_model):
         transport = httpx.ASGITransport(outer)
         async with (
             outer.router.lifespan_context(outer),
-            httpx.AsyncClient(transport=transport, base_url="http://elsewhere.example", timeout=120) as client,
+            httpx.AsyncClient(transport=transport, base_url="http://elsewhere.example", timeout=300) as client,
         ):
             await asyncio.wait_for(ready(client), 300)
             body = {"prompt": "hello", "max_tokens": MOST_TOKENS}
@@ -142,7 +143,7 @@ def test_a_folder_that_is_gone_when_the_server_starts(tmp_path):
         transport = httpx.ASGITransport(app)
         async with (
             app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=20) as client,
+            httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=200) as client,
         ):
             answers = [await client.post(path, json=body) for path, body in ASKED]
             return answers, await client.get("/v1/moderations")

@@ -392,7 +392,7 @@ def test_cancelled_and_late_texts_free_their_rows(exported):
 
         # greedy texts of this model do not end by themselves
         writing = batch.write(WritingRequest(prompt, 150, streams_text=True), listen)
-        told.get(timeout=60)
+        told.get(timeout=300)
         batch.write(WritingRequest(prompt, 150, deadline=time.monotonic() + 0.01), second)
         # not so short that the first would give way
         batch.write(WritingRequest(prompt, 100), third)
@@ -502,7 +502,7 @@ def test_what_fails_at_any_step_ends_each_text_once(exported, monkeypatch, where
                 listener(written)
 
             batch.write(WritingRequest(prompt, 4), tell)
-        assert all(listener.done.wait(20) for listener in listeners), "A text was lost."
+        assert all(listener.done.wait(200) for listener in listeners), "A text was lost."
         assert len(ends) == 3 and "failed" in {written.reason for written in ends}
         assert all("hello" not in written.error for written in ends)
         fine = Listener()

@@ -29,7 +29,7 @@ class Model:
         self.may_go.set()
 
     def call(self, endpoint, texts):
-        self.may_go.wait(10)
+        self.may_go.wait(100)
         self.calls.append(list(texts))
         if b"wrong" in list(texts):
             raise ValueError("wrong")
@@ -65,7 +65,7 @@ def test_calls_that_wait_are_answered_together(model):
         block(batch, model)
         asked = [ask(batch, texts)[0] for texts in ([b"one"], [b"two", b"at"], [b"a" * 50], [b"ten"])]
         model.may_go.set()
-        answers = [told.get(timeout=10)["lengths"].tolist() for told in asked]
+        answers = [told.get(timeout=100)["lengths"].tolist() for told in asked]
     assert answers == [[3], [3, 2], [50], [3]]
     assert model.calls[1:] == [[b"one", b"two", b"at", b"ten"], [b"a" * 50]]
 
@@ -76,10 +76,10 @@ def test_a_call_that_fails_fails_alone(model, wrong):
         block(batch, model)
         asked = [ask(batch, [text])[0] for text in (b"seven", wrong, b"eight")]
         model.may_go.set()
-        answers = [told.get(timeout=10) for told in asked]
+        answers = [told.get(timeout=100) for told in asked]
         assert [answer["lengths"].tolist() for answer in (answers[0], answers[2])] == [[5], [5]]
         assert isinstance(answers[1], Exception)
-        assert ask(batch, [b"after"])[0].get(timeout=10)["lengths"].tolist() == [5]
+        assert ask(batch, [b"after"])[0].get(timeout=100)["lengths"].tolist() == [5]
 
 
 def test_calls_that_draw_are_not_put_together(model):
@@ -87,7 +87,7 @@ def test_calls_that_draw_are_not_put_together(model):
         block(batch, model)
         asked = [ask(batch, [text])[0] for text in (b"one", b"two")]
         model.may_go.set()
-        assert [told.get(timeout=10)["lengths"].tolist() for told in asked] == [[3], [3]]
+        assert [told.get(timeout=100)["lengths"].tolist() for told in asked] == [[3], [3]]
     assert model.calls[1:] == [[b"one"], [b"two"]]
 
 
@@ -102,8 +102,8 @@ def test_cancelled_calls_take_no_place(model):
         late, _ = ask(batch, [b"two"], deadline=time.monotonic() - 1)
         told, _ = ask(batch, [b"three"])
         model.may_go.set()
-        assert told.get(timeout=10)["lengths"].tolist() == [5]
-        assert isinstance(late.get(timeout=10), LateError)
+        assert told.get(timeout=100)["lengths"].tolist() == [5]
+        assert isinstance(late.get(timeout=100), LateError)
     assert model.calls == [[b"first"], [b"three"]]
 
 
@@ -121,7 +121,7 @@ def test_outputs_of_a_batch_are_no_more_than_those_of_a_call(model):
         block(batch, model)
         asked = [ask(batch, [b"one"])[0] for _ in range(10)]
         model.may_go.set()
-        assert [told.get(timeout=10)["lengths"].tolist() for told in asked] == [[3]] * 10
+        assert [told.get(timeout=100)["lengths"].tolist() for told in asked] == [[3]] * 10
     assert [len(call) for call in model.calls] == [1, 4, 4, 2]
 
 
@@ -133,10 +133,10 @@ def test_clients_share_the_places_to_wait(model):
             ask(batch, [b"4444"], client="greedy")
         other, _ = ask(batch, [b"55555"], client="other")
         # the newest of the client with the most is refused at once
-        assert isinstance(greedy[2].get(timeout=10), QueueFullError)
+        assert isinstance(greedy[2].get(timeout=100), QueueFullError)
         third, _ = ask(batch, [b"666666"], client="third")
-        assert isinstance(greedy[1].get(timeout=10), QueueFullError)
+        assert isinstance(greedy[1].get(timeout=100), QueueFullError)
         with pytest.raises(QueueFullError, match="3 calls wait already"):
             ask(batch, [b"7777777"], client="other")
         model.may_go.set()
-        assert [told.get(timeout=10)["lengths"].tolist() for told in (greedy[0], other, third)] == [[1], [5], [6]]
+        assert [told.get(timeout=100)["lengths"].tolist() for told in (greedy[0], other, third)] == [[1], [5], [6]]

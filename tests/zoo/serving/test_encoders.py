@@ -47,7 +47,7 @@ def address(folder, run_server):
 
 @pytest.fixture
 def client(address):
-    with httpx.Client(base_url=address, timeout=60) as client:
+    with httpx.Client(base_url=address, timeout=300) as client:
         yield client
 
 
@@ -75,7 +75,7 @@ def test_classify_over_grpc(loop, folder, tasks):
         features = request.input.example_list.examples.add().features.feature
         features["texts"].bytes_list.value.append(text.encode())
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Classify(request, timeout=60)
+        answer = prediction_service_pb2_grpc.PredictionServiceStub(channel).Classify(request, timeout=300)
     rows = [row.classes for row in answer.result.classifications]
     assert [[each.label for each in row] for row in rows] == [tasks["labels"].labels.strings] * len(TEXTS)
     np.testing.assert_allclose([[each.score for each in row] for row in rows], tasks["labels"].predict(TEXTS), **CLOSE)
@@ -166,6 +166,7 @@ def test_tokens_of_encoders(client, tasks):
         assert str(ids)[1:-1] in str(whole["tokens"])
 
 
+@pytest.mark.slow
 def test_an_export_that_says_no_tokens(folder, run_server, tmp_path, tasks):
     """As earlier versions made them."""
     shutil.copytree(folder / "vectors", tmp_path / "vectors")
@@ -174,7 +175,7 @@ def test_an_export_that_says_no_tokens(folder, run_server, tmp_path, tasks):
     for name in ("tokens", "tokens_query", "embed_tokens"):
         del description["endpoints"][name]
     path.write_text(json.dumps(description))
-    with run_server(tmp_path) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with run_server(tmp_path) as address, httpx.Client(base_url=address, timeout=300) as client:
         answer = client.post("/v1/embeddings", json={"model": "vectors", "input": TEXTS}).json()
         np.testing.assert_allclose(
             [each["embedding"] for each in answer["data"]], tasks["vectors"].embed(TEXTS), **CLOSE

@@ -34,7 +34,7 @@ def sized(size):
 
 @pytest.fixture
 def client(chat_address):
-    with httpx.Client(base_url=chat_address, timeout=60) as client:
+    with httpx.Client(base_url=chat_address, timeout=300) as client:
         yield client
 
 

@@ -163,6 +163,7 @@ def test_numbers_of_other_runtimes(task, expected, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_routes_of_the_server(task, expected, run_server, tmp_path):
     folder = tmp_path / "models/stars/1"
     task.export(folder, examples=TEXTS[:2], attention=True)
@@ -171,7 +172,7 @@ def test_routes_of_the_server(task, expected, run_server, tmp_path):
     card = (folder / "model_card.md").read_text()
     assert "# OrdinalRegressor" in card and "`ranks` float32 (batch)" in card and "so so" in card
     assert "* `ranks`: expected label, counted from 0" in card
-    with run_server(tmp_path / "models") as address, httpx.Client(base_url=address, timeout=60) as client:
+    with run_server(tmp_path / "models") as address, httpx.Client(base_url=address, timeout=300) as client:
         answer = client.post("/v1/models/stars:predict", json={"inputs": {"texts": TEXTS}}).json()["outputs"]
         check(answer, expected)
         body = {"examples": [{"texts": text} for text in TEXTS]}

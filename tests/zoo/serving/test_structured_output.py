@@ -48,7 +48,7 @@ def client(chat_address):
 def post(chat_address):
     def post(path, **body):
         body = {"model": "chat", "max_tokens": 120, **body}
-        return httpx.post(f"{chat_address}/v1/{path}", json=body, timeout=60)
+        return httpx.post(f"{chat_address}/v1/{path}", json=body, timeout=300)
 
     return post
 
@@ -181,7 +181,7 @@ def test_models_that_write_whole_texts(run_server, tmp_path):
     tokenizer = make_tokenizer()
     whole = zoo.Seq2SeqLM(make_backbone("encoder_decoder", tokenizer, 5), tokenizer)
     whole.export(tmp_path / "whole" / "1", max_new_tokens=5, jit_compile=False)
-    with run_server(tmp_path) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with run_server(tmp_path) as address, httpx.Client(base_url=address, timeout=300) as client:
         body = {"model": "whole", "prompt": "one two"}
         answer = client.post("/v1/completions", json={**body, "guided_regex": "[a-z]+"})
         assert answer.status_code == 422 and "follow" in answer.json()["error"]["message"]

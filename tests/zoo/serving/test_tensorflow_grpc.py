@@ -70,23 +70,23 @@ def request_of(signature="score", name="chat", **inputs):
 def test_predict(service, chat_model):
     request = request_of(prompts=["hello ", ""], texts=["friend", "wörld"])
     request.model_spec.version.value = 3
-    answer = service.Predict(request, metadata=KEY, timeout=60)
+    answer = service.Predict(request, metadata=KEY, timeout=300)
     expected = chat_model.score(["friend", "wörld"], ["hello ", ""])
     np.testing.assert_allclose(tf.make_ndarray(answer.outputs["log_likelihoods"]), expected, rtol=1e-4)
     assert answer.model_spec.version.value == 3
-    texts = service.Predict(request_of("", texts=["hello"]), metadata=KEY, timeout=60).outputs["texts"]
+    texts = service.Predict(request_of("", texts=["hello"]), metadata=KEY, timeout=300).outputs["texts"]
     assert tf.make_ndarray(texts)[0].decode() == chat_model.generate("hello", jit_compile=False)
 
 
 def test_status_and_metadata(channel, service):
     request = get_model_status_pb2.GetModelStatusRequest()
     request.model_spec.name = "chat"
-    status = model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(request, metadata=KEY, timeout=60)
+    status = model_service_pb2_grpc.ModelServiceStub(channel).GetModelStatus(request, metadata=KEY, timeout=300)
     [version] = status.model_version_status
     assert (version.version, version.state) == (3, get_model_status_pb2.ModelVersionStatus.AVAILABLE)
     request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
     request.model_spec.name = "chat"
-    answer = service.GetModelMetadata(request, metadata=KEY, timeout=60)
+    answer = service.GetModelMetadata(request, metadata=KEY, timeout=300)
     signatures = get_model_metadata_pb2.SignatureDefMap()
     assert answer.metadata["signature_def"].Unpack(signatures)
     score = signatures.signature_def["score"]
@@ -116,18 +116,18 @@ WRONG = [
 @pytest.mark.parametrize(("make", "code", "reason"), WRONG)
 def test_wrong_requests(service, make, code, reason):
     with pytest.raises(grpc.RpcError) as caught:
-        service.Predict(make(), metadata=KEY, timeout=60)
+        service.Predict(make(), metadata=KEY, timeout=300)
     assert caught.value.code().name == code and reason in caught.value.details()
 
 
 def test_what_there_is_not(service):
     with pytest.raises(grpc.RpcError) as caught:
-        service.Predict(request_of(prompts=["a"], texts=["b"]), timeout=60)
+        service.Predict(request_of(prompts=["a"], texts=["b"]), timeout=300)
     assert caught.value.code().name == "UNAUTHENTICATED"
     request = classification_pb2.ClassificationRequest()
     request.model_spec.name = "chat"
     with pytest.raises(grpc.RpcError) as caught:
-        service.Classify(request, metadata=KEY, timeout=60)
+        service.Classify(request, metadata=KEY, timeout=300)
     assert caught.value.code().name == "INVALID_ARGUMENT" and "does not classify" in caught.value.details()
 
 
@@ -149,12 +149,12 @@ def test_requests_are_counted(service, metrics):
         )
 
     before = counts()
-    service.Predict(request_of(prompts=["hello "], texts=["friend"]), metadata=KEY, timeout=60)
+    service.Predict(request_of(prompts=["hello "], texts=["friend"]), metadata=KEY, timeout=300)
     for name, metadata in (("other", KEY), ("chat", ())):
         with pytest.raises(grpc.RpcError):
-            service.Predict(request_of(name=name, texts=["a"]), metadata=metadata, timeout=60)
+            service.Predict(request_of(name=name, texts=["a"]), metadata=metadata, timeout=300)
     # the client is told before the server has counted
-    expected, ends = (*(number + 1 for number in before[:3]), 0), time.monotonic() + 30
+    expected, ends = (*(number + 1 for number in before[:3]), 0), time.monotonic() + 300
     while counts() != expected and time.monotonic() < ends:
         time.sleep(0.01)
     assert counts() == expected
@@ -184,9 +184,9 @@ def test_bytes_that_are_no_message(channel):
         for place in generator.integers(0, len(content), 1 + number % 5):
             content[place] = generator.integers(256)
         try:
-            call(bytes(content[: generator.integers(1, len(content) + 1)]), metadata=KEY, timeout=60)
+            call(bytes(content[: generator.integers(1, len(content) + 1)]), metadata=KEY, timeout=300)
         except grpc.RpcError as error:
             assert error.code().name in ("INVALID_ARGUMENT", "NOT_FOUND", "INTERNAL"), error.code()
             assert "Traceback" not in error.details()
-    answer = call(whole, metadata=KEY, timeout=60)
+    answer = call(whole, metadata=KEY, timeout=300)
     assert predict_pb2.PredictResponse.FromString(answer).outputs

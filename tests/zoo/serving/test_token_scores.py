@@ -22,7 +22,7 @@ TEXT = "hello wörld สวัสดี 你好 नमस्ते مرحبا"
 
 @pytest.fixture
 def client(chat_address):
-    with httpx.Client(base_url=chat_address, timeout=60) as client:
+    with httpx.Client(base_url=chat_address, timeout=300) as client:
         yield client
 
 

@@ -230,7 +230,7 @@ def test_tokens_of_conversations_with_tools(address, caller):
             "messages": [{k: v for k, v in m.items() if v is not None} for m in talk],
             "tools": tools,
         }
-        said = httpx.post(f"{address}/tokenize", json=body, timeout=60).json()
+        said = httpx.post(f"{address}/tokenize", json=body, timeout=300).json()
         assert said["tokens"] == tokenize_chat(caller.tokenizer, talk, tools=tools or None)
 
 
@@ -280,14 +280,14 @@ def test_tokens_of_conversations_with_tools(address, caller):
 )
 def test_what_is_refused(address, fields, reason):
     body = {"model": "caller", "messages": LEARNT["one"][:-1], "max_tokens": 4, "tools": TOOLS, **fields}
-    said = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=60)
+    said = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=300)
     assert said.status_code == 422 and reason in said.json()["error"]["message"], said.text
 
 
 def test_a_format_without_tools(address):
     for fields in ({"tools": TOOLS}, {"messages": [user("a"), ONE, result("b")]}):
         body = {"model": "chat", "messages": [user("a")], "max_tokens": 4, **fields}
-        said = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=60)
+        said = httpx.post(f"{address}/v1/chat/completions", json=body, timeout=300)
         assert said.status_code == 422
         assert said.json()["error"]["message"].startswith("The chat format of this model has no tools")
 
@@ -381,7 +381,7 @@ def test_responses_by_a_schema(client):
     ],
 )
 def test_responses_that_are_refused(address, change, named):
-    given = httpx.post(f"{address}/v1/responses", json={"model": "caller", "input": "one", **change}, timeout=60)
+    given = httpx.post(f"{address}/v1/responses", json={"model": "caller", "input": "one", **change}, timeout=300)
     assert given.status_code == 422 and named in given.json()["error"]["message"]
 
 

@@ -43,14 +43,14 @@ def test_requests_are_handed_over(tmp_path):
         async with app.router.lifespan_context(app):
             transport = httpx.ASGITransport(app)
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-                await client.get("/v1/models", headers={"traceparent": "00-a-b-01"})
+                await client.get("/health", headers={"traceparent": "00-a-b-01"})
                 await client.get("/secrets")
                 await client.post("/v1/models/secret:predict", json={"instances": ["秘密"]})
 
     asyncio.run(ask())
     assert tracer.is_closed
     assert tracer.spans == [
-        ("GET", "/v1/models", 200, "00-a-b-01", None),
+        ("GET", "/health", 200, "00-a-b-01", None),
         ("GET", "other", 404, None, None),
         ("POST", "/v1/models/{name}:predict", 404, None, None),
     ]

@@ -24,7 +24,7 @@ def address(chat_model, trained, tmp_path_factory, run_server):
 
 @pytest.fixture
 def client(address):
-    with httpx.Client(base_url=address, timeout=60) as client:
+    with httpx.Client(base_url=address, timeout=300) as client:
         yield client
 
 

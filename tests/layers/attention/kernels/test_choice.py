@@ -85,6 +85,7 @@ def test_fused_kernel_where_it_can(monkeypatch):
             choose_path(*tensors(10), path="fused", **{name: value})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.skipif(not ON_TENSORFLOW, reason="only TensorFlow traces with sizes that are not known")
 @pytest.mark.parametrize(
     ("options", "lengths", "xla"),

@@ -37,6 +37,7 @@ def largest_tensor(length, path, mask, bias=None):
     return max(sizes)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("path", "mask", "power"),
     [
