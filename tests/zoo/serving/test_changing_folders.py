@@ -145,7 +145,7 @@ def test_the_end_comes_while_the_models_are_loaded(models, monkeypatch):
             await until(lambda: models.names == ["dates"])
 
     monkeypatch.setattr(Process, "start", never)
-    asyncio.run(asyncio.wait_for(check(), 10))
+    asyncio.run(asyncio.wait_for(check(), 100))
 
 
 def test_a_copy_under_way_is_waited_for(models, tmp_path):
@@ -292,4 +292,4 @@ def test_the_end_does_not_wait_for_a_process_that_starts(models, monkeypatch):
         models.served("dates").worker.over.set()
         await until(lambda: not models.is_ready)
 
-    run(models, lambda: asyncio.wait_for(check(), 10))
+    run(models, lambda: asyncio.wait_for(check(), 100))

@@ -30,7 +30,7 @@ class Listener:
 
     @property
     def text(self):
-        assert self.done.wait(60), "The text did not end."
+        assert self.done.wait(300), "The text did not end."
         return "".join(self.pieces)
 
 
@@ -197,7 +197,7 @@ def test_a_long_text_gives_way_and_goes_on(chat_model, exported, prompts, prefix
     def held(endpoint, tensors):
         """Writes no further than to the first token before all texts wait: else a busy machine says who is first."""
         if begun.is_set():
-            assert all_wait.wait(60)
+            assert all_wait.wait(300)
         return run(endpoint, tensors)
 
     monkeypatch.setattr(exported, "run", held)
@@ -221,7 +221,7 @@ def test_a_long_text_gives_way_and_goes_on(chat_model, exported, prompts, prefix
             request = WritingRequest(row, length, seed=number, streams_text=number == 0, **own)
             batch.write(request, begins if number == 0 else listeners[number])
             if number == 1:
-                assert begun.wait(60)  # both rows are taken, or about to be
+                assert begun.wait(300)  # both rows are taken, or about to be
             expected.append((prompts[number], {**python, "processors": processors, "strip_prompt": True}))
         all_wait.set()
         texts = [listener.text for listener in listeners]
@@ -240,7 +240,7 @@ def test_texts_of_about_one_length_do_not_give_way(exported):
         listeners = [Ends() for _ in range(3)]
         for length, listener in zip((60, 40, 60), listeners, strict=True):
             batch.write(WritingRequest(prompt, length, ignore_eos=True), listener)
-        assert all(listener.done.wait(60) for listener in listeners)
+        assert all(listener.done.wait(300) for listener in listeners)
     assert Ends.order[0] is listeners[0] or Ends.order == [listeners[1], listeners[0], listeners[2]]
     assert Ends.order[-1] is listeners[2]
 
@@ -258,9 +258,9 @@ def test_a_text_that_has_been_put_aside_for_long_stays(exported, monkeypatch, se
 
         writing = batch.write(WritingRequest(prompt, 150, ignore_eos=True, streams_text=True), begins)
         writing.seconds_aside = seconds
-        assert begun.wait(60)
+        assert begun.wait(300)
         batch.write(WritingRequest(prompt, 2, ignore_eos=True), short)
-        assert long.done.wait(60) and short.done.wait(60)
+        assert long.done.wait(300) and short.done.wait(300)
     assert Ends.order == ([long, short] if seconds else [short, long])
 
 
@@ -285,14 +285,14 @@ def test_no_client_takes_all_rows(exported, client):
 
         alone = Ends()
         batch.write(request(60, client), alone)
-        assert alone.done.wait(60) and batch.steps_done == 60
+        assert alone.done.wait(300) and batch.steps_done == 60
         long = [Ends() for _ in range(12)]
         for listener in long:
             batch.write(request(120, "many"), lambda written, listener=listener: (begins(written), listener(written)))
-        assert begun.wait(60)
+        assert begun.wait(300)
         before = batch.steps_done
         batch.write(request(60, client), ends)
-        assert all(listener.done.wait(60) for listener in long)
+        assert all(listener.done.wait(300) for listener in long)
     beside = steps[0] - before
     # a turn that is under way, and one until the prompt has been read; or a text of the own client that ends first
     assert 60 <= beside <= 60 + 3 * 4 if client == "other" else beside > 90
@@ -397,7 +397,7 @@ def test_cancelled_and_late_texts_free_their_rows(exported):
         # not so short that the first would give way
         batch.write(WritingRequest(prompt, 100), third)
         writing.cancel()
-        assert third.done.wait(60)
+        assert third.done.wait(300)
         assert (first.last.reason, second.last.reason, third.last.reason) == ("cancelled", "deadline", "length")
         assert first.last.tokens < 150
         assert batch.load == {"waiting": 0, "filling": 0, "writing": 0}
@@ -416,7 +416,7 @@ def test_what_fails_ends_its_texts_and_others_go_on(exported, monkeypatch):
         monkeypatch.setattr(exported, "run", fails)
         lost, fine = Listener(), Listener()
         batch.write(WritingRequest(prompt, 4), lost)
-        assert lost.done.wait(60)
+        assert lost.done.wait(300)
         assert (lost.last.reason, lost.last.error) == ("failed", "MemoryError")
         batch.write(WritingRequest(prompt, 4), fine)
         assert fine.text and fine.last.reason == "length"
@@ -518,5 +518,5 @@ def test_few_prefixes_are_kept_however_small(exported, monkeypatch):
         for ids in batch.texts.tokens(["hello you", "who are", "friend of", "mine today", "today you are"]):
             listener = Listener()
             batch.write(WritingRequest(ids, 1), listener)
-            assert listener.done.wait(60)
+            assert listener.done.wait(300)
         assert len(batch._prefixes._kept) == 3

@@ -303,8 +303,8 @@ def test_a_worker_that_is_stuck_is_given_up(loop, fresh, monkeypatch):
         await fresh.call("score", {"prompts": ["hello "], "texts": ["friend"]}, 10)
         os.kill(process_of(fresh.pid), signal.SIGSTOP)
         with pytest.raises(WorkerError) as caught:
-            await asyncio.wait_for(fresh.call("score", {"prompts": ["a"], "texts": ["b"]}, 0.2), 20)
-        await asyncio.wait_for(fresh.ended(), 20)
+            await asyncio.wait_for(fresh.call("score", {"prompts": ["a"], "texts": ["b"]}, 0.2), 200)
+        await asyncio.wait_for(fresh.ended(), 200)
         return caught.value.kind
 
     assert loop.run(ask()) == "late"
@@ -321,7 +321,7 @@ def test_what_is_being_written_may_be_left_while_a_worker_is_closed(loop, fresh)
             await fresh.state()
         assert caught.value.kind == "gone"
         await pieces.aclose()
-        await asyncio.wait_for(closing, 10)
+        await asyncio.wait_for(closing, 100)
 
     loop.run(leave())
 
@@ -330,7 +330,7 @@ def test_nothing_is_left_of_a_worker(loop, chat_export):
     async def start_and_kill():
         worker = await WorkerClient.start(chat_export, {})
         os.kill(worker.pid, signal.SIGKILL)
-        await asyncio.wait_for(worker.ended(), 20)
+        await asyncio.wait_for(worker.ended(), 200)
         return worker
 
     before = len(os.listdir("/proc/self/fd"))
