@@ -41,6 +41,7 @@ from layers.recurrent import (
     ScheduledSampling,
 )
 from layers.short_convolution import ShortConvolution
+from layers.state_space import StateSpace
 
 __all__ = [
     "ALiBi",
@@ -77,6 +78,7 @@ __all__ = [
     "DisentangledPositions",
     "ShawRelativePositions",
     "SinusoidalPositionEncoding",
+    "StateSpace",
     "TokenEmbedding",
     "TransformerBlock",
     "XPos",

@@ -26,8 +26,8 @@ PLACEMENTS = ("post", "pre", "sandwich", "res_post", "parallel")
 class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
     """One block of a Transformer: sublayers with residuals, norms and dropout.
 
-    The sublayers are self-attention, cross-attention (if there is one) and feed-forward. Dropout acts on the output of
-    each. For a sublayer `f`:
+    The sublayers are self-attention, cross-attention and feed-forward (if there are such). Dropout acts on the output
+    of each. For a sublayer `f`:
 
     * `placement="post"`: `x = norm(residual_scale * x + f(x))`, as in the original Transformer. A `residual_scale`
       above 1 gives DeepNorm.
@@ -47,7 +47,7 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
     Args:
         attention: Self-attention, a `MultiHeadAttention`; or a mixer that replaces it (`ConvolutionMixer`,
             `RecurrentEncoder`).
-        feed_forward: Position-wise network, `FeedForward` or `MixtureOfExperts`.
+        feed_forward: Position-wise network, `FeedForward` or `MixtureOfExperts`; None for none, as in Mamba 2.
         cross_attention: Attention to a memory, a second `MultiHeadAttention`; None for no cross-attention.
         norm: A norm layer, copied for each norm of the block with the dtype of the block; or a callable without
             arguments that makes a norm layer, such as a class. Default `LayerNorm(1e-6)`.
@@ -115,7 +115,7 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
     def __init__(
         self,
         attention: keras.layers.Layer,
-        feed_forward: keras.layers.Layer,
+        feed_forward: keras.layers.Layer | None,
         cross_attention: keras.layers.Layer | None = None,
         *,
         norm: keras.layers.Layer | Callable[[], keras.layers.Layer] | None = None,
@@ -168,7 +168,8 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
         self.drop_path = drop_path
         self.remat = remat
 
-        self.sublayers = ["attention", *(["cross_attention"] if cross_attention is not None else []), "feed_forward"]
+        others = {"cross_attention": cross_attention, "feed_forward": feed_forward}
+        self.sublayers = ["attention", *(name for name, part in others.items() if part is not None)]
         self._make_norm = NormMaker(LayerNorm(1e-6) if norm is None else norm)
         self.norms, self.norms_after = {}, {}
         if placement == "parallel" and shared_norm:
@@ -202,7 +203,8 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
 
         With causal attention, padding on the right affects no real position through the attention.
         """
-        parts = (self.feed_forward, *self.norms.values(), *self.norms_after.values())
+        parts = [*self.norms.values(), *self.norms_after.values()]
+        parts += [] if self.feed_forward is None else [self.feed_forward]
         return any(accepts_argument(part, "mask") or accepts_argument(part, "padding_mask") for part in parts)
 
     def build(self, inputs_shape: tuple[int | None, ...], memory_shape: tuple[int | None, ...] | None = None) -> None:

@@ -219,3 +219,49 @@ class CausalMixer(ConfigFromArguments, keras.layers.Layer):
 
     def compute_output_shape(self, inputs_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         return tuple(inputs_shape)
+
+
+class StateMixer(CausalMixer):
+    """A mixer of heads with a state of each row, a matrix `(key_dim, value_dim)`. A base class."""
+
+    def keep_heads(self, num_heads: int, key_dim: int, value_dim: int | None, num_key_heads: int | None) -> None:
+        """Checks and keeps the numbers of heads and their widths.
+
+        Args:
+            num_heads: Number of heads of values, each of which has a state.
+            key_dim: Width of a query and a key.
+            value_dim: Width of a value; None for `key_dim`.
+            num_key_heads: Number of heads of queries and keys, each shared by as many heads of values; None for
+                `num_heads`.
+
+        Raises:
+            ValueError: If one is no integer of at least 1, or heads cannot be shared equally.
+        """
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = key_dim if value_dim is None else value_dim
+        self.num_key_heads = num_heads if num_key_heads is None else num_key_heads
+        for name in ("num_heads", "key_dim", "value_dim", "num_key_heads"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+        if num_heads % self.num_key_heads:
+            raise ValueError(f"num_key_heads must be a divisor of num_heads={num_heads}, got {num_key_heads!r}.")
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """Widths of all keys and of all values."""
+        return self.num_key_heads * self.key_dim, self.num_heads * self.value_dim
+
+    def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:
+        """Returns an empty cache: `{"entry": (batch, 1, slots, width), "state": (batch, heads, key_dim, value_dim)}`.
+
+        Args:
+            batch_size: Number of rows, an integer or an integer tensor.
+            capacity: Largest number of positions that will be decoded, an integer or an integer tensor.
+
+        Raises:
+            ValueError: If the layer has no weights yet.
+        """
+        state = ops.zeros((batch_size, self.num_heads, self.key_dim, self.value_dim), dtype="float32")
+        return {**super().make_cache(batch_size, capacity), "state": state}

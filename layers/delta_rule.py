@@ -1,4 +1,4 @@
-"""The gated delta rule: a matrix that each token lets fade, corrects and reads, whole sequences or step by step."""
+"""States of heads, matrices that each token lets fade, writes and reads, whole sequences or step by step."""
 
 import math
 from typing import Any
@@ -13,13 +13,16 @@ CHUNK = 64
 
 
 def delta_rule(
-    query: Any, key: Any, value: Any, log_decay: Any, strength: Any, state: Any = None, segment_ids: Any = None
+    query: Any, key: Any, value: Any, log_decay: Any, strength: Any = None, state: Any = None, segment_ids: Any = None
 ) -> tuple[Any, Any]:
     """Returns what tokens read of a state, and the state after them.
 
     For a token with query `q`, key `k`, value `v`, decay `d = exp(log_decay)` and strength `b`, the state `S`, a matrix
     `(key_dim, value_dim)`, becomes `d S + k b (v - d S^T k)^T`, and the token reads `S^T q`. With a decay of 1 and a
     strength of 0 the state stays as it is.
+
+    Without strengths a token adds its value, whatever the state holds: `S` becomes `d S + k v^T`. This is the state
+    space of Mamba 2 in its dual form.
 
     One token is a step of this recurrence. More are computed by chunks: within a chunk the corrections of all tokens
     are the solution of a triangular system.
@@ -28,7 +31,7 @@ def delta_rule(
         query, key: `(batch, length, key_heads, key_dim)`.
         value: `(batch, length, key_heads, group, value_dim)`: heads of values that share a key stand together.
         log_decay: At most 0, `(batch, length, key_heads, group)`.
-        strength: From 0 to 1, `(batch, length, key_heads, group)`.
+        strength: From 0 to 1, `(batch, length, key_heads, group)`; None for tokens that correct nothing.
         state: `(batch, key_heads, group, key_dim, value_dim)`; None for zeros.
         segment_ids: Integers `(batch, length)` of packed sequences, each of which starts with a state of zeros; None
             for one sequence in a row.
@@ -39,11 +42,10 @@ def delta_rule(
     Reference:
         Yang et al. 2025, "Gated Delta Networks: Improving Mamba2 with Delta Rule", equation 10 and section 3.3
         (chunks); Yang et al. 2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length",
-        section 3.2.
+        section 3.2; Dao and Gu 2024, "Transformers are SSMs", sections 6 and 7 (without strengths).
     """
-    query, key, value, log_decay, strength = (
-        ops.cast(part, "float32") for part in (query, key, value, log_decay, strength)
-    )
+    query, key, value, log_decay = (ops.cast(part, "float32") for part in (query, key, value, log_decay))
+    strength = None if strength is None else ops.cast(strength, "float32")
     batch, length = sizes(value)[:2]
     heads, group, value_dim = value.shape[2:]
     key_dim = key.shape[-1]
@@ -73,7 +75,7 @@ def _by_chunks(
     # (batch, chunks, key_heads, group, chunk, ...)
     query, key = (ops.transpose(in_chunks(x), (0, 1, 3, 2, 4))[:, :, :, None] for x in (query, key))
     value = ops.transpose(in_chunks(value), (0, 1, 3, 4, 2, 5))
-    log_decay, strength = (ops.transpose(in_chunks(x), (0, 1, 3, 4, 2)) for x in (log_decay, strength))
+    log_decay = ops.transpose(in_chunks(log_decay), (0, 1, 3, 4, 2))
     # one of less than 2e-9 is none in float32, where larger sums would be too coarse for the decays between tokens
     log_decay = ops.maximum(log_decay, -20.0)
     since_start = ops.cumsum(log_decay, axis=-1)  # the decay from before the chunk to behind a token
@@ -93,15 +95,17 @@ def _by_chunks(
         from_start, to_end = from_start * reads, to_end * stays
         whole = whole * ops.cast(ops.equal(last, before), "float32")[:, :, None]
 
-    turned, strength = ops.swapaxes(key, -1, -2), strength[..., None]
-    # what each token writes depends on what the tokens before it in the chunk have written
-    corrections = ops.where(place[:, None] > place, strength * ops.matmul(key, turned) * decay, 0.0)
-    system = corrections + ops.eye(chunk)
-    known = ops.concatenate([strength * value, strength * key * from_start[..., None]], axis=-1)
-    solved = ops.solve_triangular(system, known, lower=True)
+    turned, writes = ops.swapaxes(key, -1, -2), {"written": _flat(value)}
+    if strength is not None:
+        strength = ops.transpose(in_chunks(strength), (0, 1, 3, 4, 2))[..., None]
+        # what each token writes depends on what the tokens before it in the chunk have written
+        corrections = ops.where(place[:, None] > place, strength * ops.matmul(key, turned) * decay, 0.0)
+        system = corrections + ops.eye(chunk)
+        known = ops.concatenate([strength * value, strength * key * from_start[..., None]], axis=-1)
+        solved = ops.solve_triangular(system, known, lower=True)
+        writes = {"written": _flat(solved[..., :value_dim]), "corrected": _flat(solved[..., value_dim:])}
     features = Features(
-        written=_flat(solved[..., :value_dim]),
-        corrected=_flat(solved[..., value_dim:]),
+        **writes,
         read=_flat(query * from_start[..., None]),
         seen=_flat(ops.matmul(query, turned) * decay),
         left=_flat(key * to_end[..., None]),
@@ -113,7 +117,9 @@ def _by_chunks(
 
     def advance(inputs: Any, states: list[Any]) -> tuple[Any, list[Any]]:
         parts, before = features.split(inputs), ops.reshape(states[0], (-1, heads, group, key_dim, value_dim))
-        written = shaped(parts["written"], value_dim) - ops.matmul(shaped(parts["corrected"], key_dim), before)
+        written = shaped(parts["written"], value_dim)
+        if "corrected" in parts:
+            written = written - ops.matmul(shaped(parts["corrected"], key_dim), before)
         outputs = ops.matmul(shaped(parts["read"], key_dim), before)
         outputs = outputs + ops.matmul(shaped(parts["seen"], chunk), written)
         after = before * ops.reshape(parts["whole"], (-1, heads, group, 1, 1))
@@ -131,10 +137,12 @@ def _by_chunks(
 
 def _step(query: Any, key: Any, value: Any, log_decay: Any, strength: Any, state: Any) -> tuple[Any, Any]:
     """The recurrence for one token."""
-    query, key, value, strength = query[:, 0, :, None], key[:, 0, :, None], value[:, 0], strength[:, 0, ..., None]
+    query, key, written = query[:, 0, :, None], key[:, 0, :, None], value[:, 0]
     state = state * ops.exp(log_decay[:, 0])[..., None, None]
-    held = ops.sum(state * key[..., None], axis=-2)  # (batch, key_heads, group, value_dim)
-    state = state + key[..., None] * (strength * (value - held))[..., None, :]
+    if strength is not None:
+        held = ops.sum(state * key[..., None], axis=-2)  # (batch, key_heads, group, value_dim)
+        written = strength[:, 0, ..., None] * (written - held)
+    state = state + key[..., None] * written[..., None, :]
     return ops.expand_dims(ops.sum(state * query[..., None], axis=-2), 1), state
 
 

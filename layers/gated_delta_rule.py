@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from layers.causal_convolution import CausalConvolution
-from layers.causal_mixer import CausalMixer, MixerView
+from layers.causal_mixer import MixerView, StateMixer
 from layers.delta_rule import delta_rule
 from layers.fusion import sizes
 from layers.norms import RMSNorm
@@ -16,7 +16,7 @@ from layers.roles import WHOLE, Role
 
 
 @keras.saving.register_keras_serializable("keras_transformer_zoo")
-class GatedDeltaRule(CausalMixer):
+class GatedDeltaRule(StateMixer):
     """Heads that keep a matrix, from which a token reads what it would write, and writes the difference.
 
     Queries, keys and values pass a causal convolution and a SiLU; queries and keys then have length 1. A head reads and
@@ -72,16 +72,7 @@ class GatedDeltaRule(CausalMixer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.value_dim = key_dim if value_dim is None else value_dim
-        self.num_key_heads = num_heads if num_key_heads is None else num_key_heads
-        for name in ("num_heads", "key_dim", "value_dim", "num_key_heads"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
-        if num_heads % self.num_key_heads:
-            raise ValueError(f"num_key_heads must be a divisor of num_heads={num_heads}, got {num_key_heads!r}.")
+        self.keep_heads(num_heads, key_dim, value_dim, num_key_heads)
         self.kernel_size = kernel_size
         self.epsilon = epsilon
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -89,11 +80,6 @@ class GatedDeltaRule(CausalMixer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.convolution = CausalConvolution(kernel_size, dtype=self.dtype_policy, name="convolution")
         self.norm = RMSNorm(epsilon, dtype=self.dtype_policy, name="norm")
-
-    @property
-    def widths(self) -> tuple[int, int]:
-        """Widths of all keys and of all values."""
-        return self.num_key_heads * self.key_dim, self.num_heads * self.value_dim
 
     @property
     def weight_roles(self) -> dict[str, Role]:
@@ -157,21 +143,7 @@ class GatedDeltaRule(CausalMixer):
         output = self.output_projection(ops.reshape(gated, (batch, length, self.num_heads * self.value_dim)))
         if cache is None:
             return output
-        shape = (batch, self.num_heads, self.key_dim, self.value_dim)
-        return output, {**written, "state": ops.reshape(state, shape)}
-
-    def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:
-        """Returns an empty cache: `{"entry": (batch, 1, slots, width), "state": (batch, heads, key_dim, value_dim)}`.
-
-        Args:
-            batch_size: Number of rows, an integer or an integer tensor.
-            capacity: Largest number of positions that will be decoded, an integer or an integer tensor.
-
-        Raises:
-            ValueError: If the layer has no weights yet.
-        """
-        state = ops.zeros((batch_size, self.num_heads, self.key_dim, self.value_dim), dtype="float32")
-        return {**super().make_cache(batch_size, capacity), "state": state}
+        return output, {**written, "state": ops.reshape(state, sizes(cache["state"]))}
 
     @property
     def kept_dim(self) -> int:

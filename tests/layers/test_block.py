@@ -592,6 +592,18 @@ def test_mixers_and_experts_take_the_places_of_attention_and_feed_forward():
         block(x, cache={}, cache_index=0)
 
 
+@pytest.mark.parametrize("placement", ["pre", "post"])
+def test_a_block_without_a_feed_forward_network(placement):
+    x = np.random.default_rng(3).normal(size=(2, 6, 8)).astype("float32")
+    block = TransformerBlock(ConvolutionMixer(3), None, placement=placement, norm=RMSNorm(1e-3))
+    outputs, norm = block(x), block.norms["attention"]
+    expected = x + np.asarray(block.attention(norm(x))) if placement == "pre" else norm(x + block.attention(x))
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
+    assert list(block.norms) == ["attention"]
+    again = TransformerBlock.from_config(block.get_config())
+    assert again.feed_forward is None
+
+
 @pytest.mark.parametrize("by", ["positions", "padding_mask"])
 @pytest.mark.parametrize("training", [False, True])
 def test_experts_of_a_cached_block_do_not_see_left_padding(by, training):

@@ -178,6 +178,21 @@ CASES: dict[str, Callable[[], Any]] = {
     "ScaleNorm": lambda: layers.ScaleNorm(1e-4, name="a"),
     "ScheduledSampling": lambda: layers.ScheduledSampling("linear", 0.9, 0.01, 0.1, name="a"),
     "SegmentEmbedding": lambda: layers.SegmentEmbedding(2, 8, NORMAL, name="a"),
+    "StateSpace": lambda: layers.StateSpace(
+        4,
+        6,
+        5,
+        2,
+        kernel_size=3,
+        use_bias=True,
+        convolution_bias=False,
+        step_limit=(0.1, 2.0),
+        epsilon=1e-3,
+        kernel_initializer=NORMAL,
+        output_initializer=UNIFORM,
+        bias_initializer=ONES,
+        name="a",
+    ),
     "ShortConvolution": lambda: layers.ShortConvolution(
         4, True, kernel_initializer=NORMAL, output_initializer=UNIFORM, bias_initializer=ONES, name="a"
     ),
@@ -315,6 +330,16 @@ MODELS: dict[str, Callable[[], Any]] = {
         max_length=16,
         attention=zoo.AttentionConfig(2),
         mixer=zoo.MixerConfig("gated_delta_rule", (True, False), 4, False, 4, 2, 3, 5, 1e-4),
+    ),
+    "state_space": lambda: zoo.TransformerConfig(
+        "decoder",
+        30,
+        8,
+        2,
+        max_length=16,
+        attention=zoo.AttentionConfig(2),
+        feed_forward=zoo.FeedForwardConfig(layers=(False,)),
+        mixer=zoo.MixerConfig("state_space", (True, False), 4, True, 4, 2, 3, 5, 1e-4, False, (0.1, None)),
     ),
     "short_convolution": lambda: zoo.TransformerConfig(
         "decoder",

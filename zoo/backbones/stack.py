@@ -247,8 +247,10 @@ class TransformerStack(keras.layers.Layer):
             dtype=self.dtype_policy,
         )
 
-    def _make_feed_forward(self, index: int, gains: InitialGains) -> keras.layers.Layer:
+    def _make_feed_forward(self, index: int, gains: InitialGains) -> keras.layers.Layer | None:
         config = self.config.feed_forward
+        if not config.has_network(index):
+            return None
         kind = MixtureOfExperts if config.has_experts(index) else FeedForward
         arguments = arguments_of(kind, config)
         if kind is FeedForward:

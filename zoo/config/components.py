@@ -278,6 +278,8 @@ class FeedForwardConfig:
         expert_layers: A repeating pattern of the layers that have experts; the others have one network for all tokens.
             None for all layers.
         dense_intermediate_dim: Width of the inner layer in layers without experts; None for `intermediate_dim`.
+        layers: A repeating pattern of the layers that have a feed-forward network, for example `(False,)` for none
+            (Mamba 2); None for all layers.
     """
 
     intermediate_dim: int = 2048
@@ -303,6 +305,7 @@ class FeedForwardConfig:
     shared_gate: bool = False
     expert_layers: tuple[bool, ...] | None = None
     dense_intermediate_dim: int | None = None
+    layers: tuple[bool, ...] | None = None
 
     def __post_init__(self) -> None:
         require_types(self, "feed_forward.")
@@ -312,6 +315,7 @@ class FeedForwardConfig:
         require_rates(self, "feed_forward.", "dropout")
         rules = [(name, self.gated, "without feed_forward.gated") for name in ("gate_limit", "up_offset")]
         require_in_use(self, "feed_forward.", *rules)
+        self._require_layers()
         for name in ("load_balance_weight", "bias_update_rate", "z_loss_weight"):
             require((getattr(self, name) or 0) >= 0, f"feed_forward.{name}", getattr(self, name), "at least 0")
         scorings = ("softmax", "sigmoid")
@@ -321,9 +325,19 @@ class FeedForwardConfig:
             require(1 <= chosen <= self.num_experts, "feed_forward.experts_per_token", chosen, allowed)
             self._require_other_networks()
             return
-        of_network = constructor_arguments(FeedForward)
+        of_network = constructor_arguments(FeedForward) | {"layers": None}
         of_experts = [field.name for field in dataclasses.fields(self) if field.name not in of_network]
         rules = [(name, False, "without feed_forward.num_experts") for name in of_experts]
+        require_in_use(self, "feed_forward.", *rules)
+
+    def _require_layers(self) -> None:
+        require_pattern("feed_forward.layers", self.layers)
+        if self.layers is None:
+            return
+        rules = [("expert_layers", False, "with feed_forward.layers")]
+        if True not in self.layers:
+            names = [field.name for field in dataclasses.fields(self) if field.name != "layers"]
+            rules = [(name, False, "where feed_forward.layers has no layer") for name in names]
         require_in_use(self, "feed_forward.", *rules)
 
     def _require_other_networks(self) -> None:
@@ -340,9 +354,13 @@ class FeedForwardConfig:
             ("dense_intermediate_dim", is_pattern, "without feed_forward.expert_layers"),
         )
 
+    def has_network(self, index: int) -> bool:
+        """Returns whether the layer of this number has a feed-forward network."""
+        return in_pattern(self.layers, index)
+
     def has_experts(self, index: int) -> bool:
         """Returns whether the layer of this number has experts."""
-        return self.num_experts is not None and in_pattern(self.expert_layers, index)
+        return self.num_experts is not None and self.has_network(index) and in_pattern(self.expert_layers, index)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,10 +5,15 @@ import dataclasses
 from layers.constructor_arguments import constructor_arguments
 from layers.gated_delta_rule import GatedDeltaRule
 from layers.short_convolution import ShortConvolution
+from layers.state_space import StateSpace
 from zoo.config.checks import require, require_in_use, require_pattern, require_positive, require_types
 
 # the layers by their kinds
-MIXERS: dict[str, type] = {"gated_delta_rule": GatedDeltaRule, "short_convolution": ShortConvolution}
+MIXERS: dict[str, type] = {
+    "gated_delta_rule": GatedDeltaRule,
+    "short_convolution": ShortConvolution,
+    "state_space": StateSpace,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,13 +21,16 @@ class MixerConfig:
     """What mixes the tokens in some layers of a decoder, in the place of attention.
 
     Args:
-        kind: "short_convolution", see `layers.ShortConvolution`; "gated_delta_rule", see `layers.GatedDeltaRule`.
+        kind: "short_convolution", see `layers.ShortConvolution`; "gated_delta_rule", see `layers.GatedDeltaRule`;
+            "state_space", see `layers.StateSpace`.
         layers: A repeating pattern of the layers that have the mixer, for example `(True, True, False)`; the others
             have attention. None for all layers.
         kernel_size: Number of positions that a convolution sees.
-        use_bias: Whether linear maps and the convolution have biases. Short convolutions only.
-        num_heads, num_key_heads, key_dim, value_dim, epsilon: Heads of gated delta rules, their widths, and the epsilon
-            of their norm.
+        use_bias: Whether linear maps have biases; of short convolutions the convolution too. Not with gated delta
+            rules.
+        num_heads, num_key_heads, key_dim, value_dim, epsilon: Heads with states, their widths, and the epsilon of their
+            norm.
+        convolution_bias, step_limit: Options of state spaces.
     """
 
     kind: str
@@ -34,6 +42,8 @@ class MixerConfig:
     key_dim: int | None = None
     value_dim: int | None = None
     epsilon: float = 1e-6
+    convolution_bias: bool = True
+    step_limit: tuple[float, float | None] = (0.0, None)
 
     def __post_init__(self) -> None:
         require_types(self, "mixer.")
@@ -48,6 +58,10 @@ class MixerConfig:
         heads = self.num_key_heads
         allowed = f"None or a divisor of num_heads={self.num_heads}"
         require(heads is None or self.num_heads % heads == 0, "mixer.num_key_heads", heads, allowed)
+        least, greatest = self.step_limit
+        is_range = least >= 0 and (greatest is None or greatest > least)
+        allowed = "a number of at least 0 and a greater one, or None for the second"
+        require(is_range, "mixer.step_limit", self.step_limit, allowed)
         require_pattern("mixer.layers", self.layers)
         allowed = "None, or a pattern with True for some layer"
         require(self.layers is None or True in self.layers, "mixer.layers", self.layers, allowed)
@@ -62,4 +76,5 @@ class MixerConfig:
             return 4 * hidden_dim**2
         keys = (self.num_key_heads or self.num_heads) * self.key_dim
         values = self.num_heads * (self.value_dim or self.key_dim)
-        return hidden_dim * (2 * keys + 3 * values + 2 * self.num_heads)
+        steps = (1 if self.kind == "state_space" else 2) * self.num_heads
+        return hidden_dim * (2 * keys + 3 * values + steps)

@@ -116,6 +116,8 @@ def _attention_weights(config: TransformerConfig) -> int:
 def _network_weights(config: TransformerConfig, layers: int) -> int:
     """Weights of the feed-forward networks, or experts, of so many layers."""
     network = config.feed_forward
+    layers = count_in_pattern(network.layers, layers)
+    # patterns of both kinds exclude each other
     experts = 0 if network.num_experts is None else count_in_pattern(network.expert_layers, layers)
     dense = (layers - experts) * (network.dense_intermediate_dim or network.intermediate_dim)
     of_experts = (network.num_experts or 0) * network.intermediate_dim + (network.shared_intermediate_dim or 0)

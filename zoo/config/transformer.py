@@ -5,7 +5,15 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import keras
 
-from zoo.config.checks import in_pattern, require, require_in_use, require_positive, require_rates, require_types
+from zoo.config.checks import (
+    count_in_pattern,
+    in_pattern,
+    require,
+    require_in_use,
+    require_positive,
+    require_rates,
+    require_types,
+)
 from zoo.config.components import AttentionConfig, EmbeddingConfig, FeedForwardConfig, NormConfig
 from zoo.config.mixer import MixerConfig
 from zoo.config.model import ModelConfig
@@ -136,6 +144,9 @@ class TransformerConfig(ModelConfig):
         )
         self._require_positions()
         self._require_groups()
+        allowed = "None with residual_scale='deep_norm', which is defined for layers of two sublayers"
+        layers = self.feed_forward.layers
+        require(self.residual_scale != "deep_norm" or layers is None, "feed_forward.layers", layers, allowed)
         require(
             self.residual_scale != "deep_norm" or not self.scale_residual_initializer,
             "scale_residual_initializer",
@@ -249,6 +260,7 @@ class TransformerConfig(ModelConfig):
             ("attention.window_layers", self.attention.window_layers is not None),
             ("position.layers", self.position_in_attention.layers is not None),
             ("feed_forward.expert_layers", self.feed_forward.expert_layers is not None),
+            ("feed_forward.layers", self.feed_forward.layers is not None),
             ("attention.scale_by_layer", self.attention.scale_by_layer),
             ("norm.first_attention=False", not self.norm.first_attention),
             ("drop_path", self.drop_path > 0),
@@ -318,7 +330,8 @@ class TransformerConfig(ModelConfig):
         if self.scale_residual_initializer:
             has_cross_attention = self.architecture == "encoder_decoder" and stack == "decoder"
             layers = (self.num_decoder_layers if stack == "decoder" else None) or self.num_layers
-            return InitialGains(output=((3 if has_cross_attention else 2) * layers) ** -0.5)
+            branches = (2 if has_cross_attention else 1) * layers + count_in_pattern(self.feed_forward.layers, layers)
+            return InitialGains(output=branches**-0.5)
         return InitialGains()
 
     def _deep_norm(self, stack: str) -> tuple[float, float]:

@@ -14,7 +14,7 @@ Side = Literal["source", "target"]
 # low-rank updates have two factors in place of a kernel
 _MATRICES = ("kernel", "lora_a", "lora_b")
 # products of attention, or of a mixer in its place, and of feed-forward networks, by what they are multiplied with
-_OF_MIXER = {"input_gate", "output_gate", "strength", "decay"}
+_OF_MIXER = {"input_gate", "output_gate", "strength", "decay", "step"}
 _OF_ATTENTION = {
     "attention": {"query", "key", "value", "gate", *GLOBAL_PROJECTIONS, *_OF_MIXER},
     "output": {"output"},
@@ -217,7 +217,9 @@ def kernels_of_layers(backbone: Any, layers: Iterable[Layer], weights: Iterable[
         if block.cross_attention is not None:
             attention = block.cross_attention
             of_source = _ids(attention.key_projection, attention.value_projection)
-        last = set() if experts or reads_last else _ids(block.feed_forward.down)
+        last, network = set(), block.feed_forward
+        if not experts and not reads_last:
+            last = _ids(block.attention.output_projection if network is None else network.down)
         for variable in block.weights:
             if not known[id(variable)].is_matrix:
                 continue

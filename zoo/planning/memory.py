@@ -168,7 +168,7 @@ def _kept_of(layer: LayerShape, shape: ModelShape, job: Job, kept: _Kept) -> flo
     own = (heads + memory_heads) * (layer.key_dim + layer.value_dim) - ("output" not in layer.reads) * results
     own += layer.further_dim / devices
     normalized = kept.norm - kept.holds_inputs * ("attention" not in layer.reads)
-    normalized_in_network = kept.norm - kept.holds_inputs * ("up" not in layer.reads)
+    normalized_in_network = (kept.norm - kept.holds_inputs * ("up" not in layer.reads)) * layer.has_network
     numbers = (attentions * normalized + normalized_in_network) * width + attentions * own
     inner = _inner(layer, shape, kept) - kept.holds_inputs * ("down" not in layer.reads)
     numbers += inner * layer.intermediate_dim / devices

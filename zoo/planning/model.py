@@ -35,8 +35,8 @@ class LayerShape(NamedTuple):
         further_dim: Numbers of a token between the products of a mixer, or of the projections for global tokens.
         state_products: Products of a token with the states of a mixer.
         has_cross_attention: Whether it also attends to the source, with as many heads.
-        intermediate_dim: Numbers between the two products of the feed-forward network; with experts of those that all
-            tokens share.
+        intermediate_dim: Numbers between the two products of the feed-forward network, 0 where there is none; with
+            experts of those that all tokens share.
         gated: Whether these have a gate.
         dropouts: Number of dropouts on vectors of the model's width.
         attention_dropout: Whether attention weights have dropout.
@@ -66,6 +66,11 @@ class LayerShape(NamedTuple):
     attention_trains: bool
     trains: bool
     reads: frozenset[str]
+
+    @property
+    def has_network(self) -> bool:
+        """Whether it has a feed-forward network."""
+        return self.intermediate_dim > 0 or self.experts is not None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,7 +213,7 @@ def _layers_of(backbone: Any) -> list[Layer]:
 
 def _layer_shape(layer: Layer) -> LayerShape:
     block, network = layer.block, layer.block.feed_forward
-    experts, width, parameters = experts_of(network), network.intermediate_dim, 0
+    experts, width, parameters = experts_of(network), getattr(network, "intermediate_dim", 0), 0
     if isinstance(network, MixtureOfExperts):
         # what passes through the experts is counted by their rows
         width = network.shared_intermediate_dim or 0
@@ -232,7 +237,7 @@ def _layer_shape(layer: Layer) -> LayerShape:
         state_products=block.attention.state_products if layer.has_mixer else 0,
         has_cross_attention=block.cross_attention is not None,
         intermediate_dim=width,
-        gated=network.gated,
+        gated=getattr(network, "gated", False),
         dropouts=len(block.dropouts),
         experts=experts,
         expert_parameters=parameters,

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from zoo.backbones.backbone import Backbone, default_policy
-from zoo.config import TransformerConfig
+from zoo.config import FeedForwardConfig, TransformerConfig
 from zoo.config.checks import in_pattern
 from zoo.preprocessing.rows import require_count
 
@@ -87,19 +87,25 @@ def _smaller(config: TransformerConfig, kept: dict[str, list[int]]) -> Transform
         if differs:
             raise ValueError(f"layers of a model with {name} cannot be left out: their results depend on all layers.")
     position = config.position_in_attention
-    patterns = {
-        "attention": ("window_layers", config.attention.window_layers),
-        "feed_forward": ("expert_layers", config.feed_forward.expert_layers),
-        "position" if config.attention_position is None else "attention_position": ("layers", position.layers),
-    }
+    patterns = (
+        ("attention", "window_layers", config.attention.window_layers),
+        ("feed_forward", "expert_layers", config.feed_forward.expert_layers),
+        ("feed_forward", "layers", config.feed_forward.layers),
+        ("mixer", "layers", None if config.mixer is None else config.mixer.layers),
+        ("position" if config.attention_position is None else "attention_position", "layers", position.layers),
+    )
+    without = {"feed_forward": FeedForwardConfig(layers=(False,)), "mixer": None}
     parts = {}
-    for part, (name, pattern) in patterns.items():
+    for part, name, pattern in patterns:
         if pattern is None:
             continue
         if "decoder_layers" in kept:
             raise ValueError(f"layers of an encoder-decoder with {part}.{name} cannot be left out.")
         chosen = tuple(in_pattern(pattern, layer) for layer in layers)
-        parts[part] = dataclasses.replace(getattr(config, part), **{name: chosen})
+        if name == "layers" and part in without and True not in chosen:
+            parts[part] = without[part]
+        else:
+            parts[part] = dataclasses.replace(getattr(config, part), **{name: chosen})
     numbers = {"num_layers": len(layers)}
     if "decoder_layers" in kept:
         numbers["num_decoder_layers"] = len(kept["decoder_layers"])

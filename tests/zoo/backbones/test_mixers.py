@@ -16,6 +16,9 @@ MIXERS = {
     "gated_delta_rule": zoo.MixerConfig(
         "gated_delta_rule", (True, False), num_heads=4, num_key_heads=2, key_dim=4, value_dim=6
     ),
+    "state_space": zoo.MixerConfig(
+        "state_space", (True, False), num_heads=4, num_key_heads=2, key_dim=4, value_dim=6, use_bias=True
+    ),
 }
 
 
@@ -94,7 +97,8 @@ def test_plans(kind):
     scores = 2 * 4 * (4 + 4) * 8  # one layer of three has attention, for 8 tokens
     products = 2 * sum(kernel.size * kernel.uses for kernel in shape.kernels)
     states = 2 * sum(layer.state_products for layer in shape.layers)
-    assert states == {"short_convolution": 0, "gated_delta_rule": 2 * 2 * 3 * 4 * 4 * 6}[kind]
+    products_of_state = {"short_convolution": 0, "gated_delta_rule": 3, "state_space": 2}[kind]
+    assert states == 2 * 2 * products_of_state * 4 * 4 * 6
     assert forward_operations(shape, 1, 8) == 8 * (products + scores + states)
     assert memory_of(shape, Job(config, 2, 8)).activations > 0
     assert min(zoo.config.minimum_weight_counts(config).values()) >= 0
@@ -119,6 +123,18 @@ def test_plans(kind):
         (
             {"mixer": {"kind": "gated_delta_rule", "num_heads": 4, "key_dim": 4, "num_key_heads": 3}},
             "mixer.num_key_heads must be None or a divisor of num_heads=4",
+        ),
+        (
+            {"mixer": {"kind": "state_space", "num_heads": 4, "key_dim": 4, "step_limit": (0.5, 0.1)}},
+            "mixer.step_limit must be a number of at least 0 and a greater one",
+        ),
+        (
+            {"feed_forward": {"intermediate_dim": 24, "layers": (False,)}},
+            "feed_forward.intermediate_dim must be 2048 where feed_forward.layers has no layer",
+        ),
+        (
+            {"feed_forward": {"num_experts": 2, "expert_layers": (True,), "layers": (True, False)}},
+            "feed_forward.expert_layers must be None with feed_forward.layers",
         ),
         ({"mixer": {"kind": "short_convolution", "layers": (False,)}}, "mixer.layers must be None, or a pattern with"),
     ],

@@ -112,10 +112,14 @@ def test_kept_layers_stay_of_their_kind(make_task):
         "pooler": False,
         "embedding": zoo.EmbeddingConfig(),
         "attention": zoo.AttentionConfig(num_heads=2, window=(4, 0), window_layers=(True, False)),
+        "feed_forward": zoo.FeedForwardConfig(8, layers=(True, False)),
+        "mixer": zoo.MixerConfig("short_convolution", (True, False)),
     }
     task = make_task(zoo.CausalLM, config=config)
     smaller = keep_layers(task, [1, 2]).backbone.config
-    assert smaller.attention.window_layers == (False, True)
+    assert smaller.attention.window_layers == smaller.feed_forward.layers == smaller.mixer.layers == (False, True)
+    smaller = keep_layers(task, [1, 3]).backbone.config
+    assert (smaller.feed_forward, smaller.mixer) == (zoo.FeedForwardConfig(layers=(False,)), None)
     for layers, message in (
         ([2, 1], "layers must be at least one number of a layer, ascending"),
         ([], "at least one number"),
