@@ -82,7 +82,8 @@ first.
 
 | families | what they need that is not here |
 | --- | --- |
-| `mamba2`, `bamba`, `jamba` | state-space layers |
+| `mamba`, `jamba` | state spaces with a rate for each of their numbers (Mamba 1) |
+| `falcon_h1`, `nemotron_h` | attention and state spaces side by side in a layer; layers without either |
 | `led` | an encoder and a decoder of other lengths; its windows with global tokens are those of `longformer` |
 | `big_bird` | windows with random blocks |
 | `xlnet` | two streams of attention |

@@ -79,6 +79,18 @@ LLAMA = {
     "bos_token_id": 1,
     "eos_token_id": 2,
 }
+MAMBA2 = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 10,
+    "num_hidden_layers": 2,
+    "num_heads": 4,
+    "head_dim": 5,
+    "state_size": 6,
+    "n_groups": 2,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
 # for three rows, one of them padded on the left, and 64 more tokens
 DECODER = {**LLAMA, "num_key_value_heads": 1, "max_position_embeddings": 80, "pad_token_id": 0}
 LONG = {"rows": "both", "greedy": 64}
@@ -626,6 +638,37 @@ CASES = {
             "linear_conv_kernel_dim": 3,
             "mlp_only_layers": [2],
             "shared_expert_intermediate_size": 12,
+        },
+        LONG,
+    ),
+    # the library gives padding on the left the biases of the maps
+    "mamba2": (
+        "Mamba2ForCausalLM",
+        "Mamba2Config",
+        {**MAMBA2, "use_bias": True, "use_conv_bias": False, "layer_norm_epsilon": 1e-3},
+        {"greedy": 64},
+    ),
+    # its cached steps have no limits, unlike whole texts
+    "mamba2_limited": (
+        "Mamba2ForCausalLM",
+        "Mamba2Config",
+        {**MAMBA2, "n_groups": 4, "conv_kernel": 3, "time_step_limit": [0.05, 0.4], "tie_word_embeddings": True},
+        {"rows": "both"},
+    ),
+    "bamba": (
+        "BambaForCausalLM",
+        "BambaConfig",
+        {
+            **DECODER,
+            "num_hidden_layers": 3,
+            "attn_layer_indices": [1],
+            "mamba_n_heads": 4,
+            "mamba_n_groups": 2,
+            "mamba_d_state": 6,
+            "mamba_d_conv": 3,
+            "attention_bias": True,
+            "tie_word_embeddings": True,
+            "rope_theta": 100.0,
         },
         LONG,
     ),

@@ -31,6 +31,7 @@ from zoo.huggingface import (  # noqa: F401
     lfm2,
     llama,
     longformer,
+    mamba2,
     mixtral,
     modernbert,
     mpnet,

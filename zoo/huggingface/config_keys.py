@@ -70,6 +70,14 @@ def _is_list_of_flags(value: Any, most: float) -> bool:
     return value is None or isinstance(value, list) and all(entry in (0, 1) for entry in value)
 
 
+def _is_range(value: Any, most: float) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(is_number(end) or end in (math.inf, {"__float__": "Infinity"}) for end in value)
+    )
+
+
 def _are_repeated_texts(value: Any, most: float) -> bool:
     return isinstance(value, list) and all(
         isinstance(entry, list)
@@ -105,10 +113,12 @@ _GROUPS = {
         n_routed_experts n_shared_experts rotary_dim n_embed input_embedding_size output_embedding_size
         conv_L_cache block_multiple_of linear_conv_kernel_dim linear_key_head_dim linear_value_head_dim
         linear_num_key_heads linear_num_value_heads full_attention_interval
+        state_size conv_kernel n_groups chunk_size attn_rotary_emb
         """,
     dataclasses.replace(_COUNT, may_be_null=True): """
         num_key_value_heads head_dim n_inner num_decoder_layers decoder_vocab_size num_labels q_lora_rank n_group
-        topk_group num_kv_heads ffn_hidden_size block_ff_dim
+        topk_group num_kv_heads ffn_hidden_size block_ff_dim mamba_n_heads mamba_n_groups mamba_d_state mamba_d_conv
+        mamba_expand mamba_chunk_size
         """,
     _INDEX: "type_vocab_size pad_token_id",
     _POSITIONS: """
@@ -142,19 +152,31 @@ _GROUPS = {
         layer_norm_elementwise_affine _remove_final_layer_norm rope_interleave
         scale_attn_by_inverse_layer_idx alibi bias multi_query new_decoder_architecture parallel_attn qk_layernorm
         use_qkv_bias rotary_value conv_bias block_auto_adjust_ff_dim tie_embedding
+        use_conv_bias residual_in_fp32 rescale_prenorm_residual rms_norm norm_before_gate
         """,
-    dataclasses.replace(FLAG, may_be_null=True): "use_sliding_window token_classification_bias use_qk_norm",
+    dataclasses.replace(FLAG, may_be_null=True): (
+        "use_sliding_window token_classification_bias use_qk_norm mamba_conv_bias mamba_proj_bias"
+    ),
     _POSITIVE: """
         rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps rope_theta global_rope_theta local_rope_theta
         query_pre_attn_scalar norm_epsilon rotary_emb_base rotary_pct rope_local_base_freq
         attention_multiplier embedding_multiplier swiglu_limit logits_scaling residual_multiplier
-        routed_scaling_factor
+        routed_scaling_factor expand
         """,
     dataclasses.replace(_POSITIVE, may_be_null=True): (
         "partial_rotary_factor attn_logit_softcapping final_logit_softcapping clip_qkv softmax_scale logit_scale "
         "block_ffn_dim_multiplier"
     ),
-    _DEVIATION: "initializer_range init_std router_aux_loss_coef aux_loss_alpha",
+    _DEVIATION: """
+        initializer_range init_std router_aux_loss_coef aux_loss_alpha time_step_floor time_step_max time_step_min
+        time_step_scale
+        """,
+    dataclasses.replace(_DEVIATION, may_be_null=True): "z_loss_coefficient",
+    Key(
+        "an integer of at least 1 or 'auto'",
+        lambda value, most: value == "auto" or is_integer(value) and 1 <= value <= most,
+        may_be_null=True,
+    ): "mamba_d_head time_step_rank",
     _RATE: """
         hidden_dropout_prob attention_probs_dropout_prob dropout activation_dropout attn_pdrop embd_pdrop resid_pdrop
         dropout_rate mlp_dropout encoder_layerdrop decoder_layerdrop layerdrop
@@ -166,7 +188,8 @@ _GROUPS = {
     dataclasses.replace(_TEXTS, may_be_null=True): "layer_types attention_layers",
     Key("lists of a list of texts and a count", _are_repeated_texts, may_be_null=True): "attention_types",
     Key("a list of 0 and 1, or null", _is_list_of_flags): "no_rope_layers",
-    Key("a list of integers", _typed(list[int]), may_be_null=True): "mlp_only_layers full_attn_idxs",
+    Key("a list of two numbers", _is_range, may_be_null=True): "time_step_limit",
+    Key("a list of integers", _typed(list[int]), may_be_null=True): "mlp_only_layers full_attn_idxs attn_layer_indices",
     Key("1 or 2", lambda value, most: is_integer(value) and value in (1, 2), may_be_null=True): (
         "num_ln_in_parallel_attn"
     ),
@@ -215,12 +238,14 @@ _CHOICES = {
     "feed_forward.weight_scale": "routed_scaling_factor",
     "feed_forward.gate_limit": "swiglu_limit",
     "feed_forward.load_balance_weight": "router_aux_loss_coef aux_loss_alpha",
-    "mixer.kernel_size": "conv_L_cache linear_conv_kernel_dim",
-    "mixer.num_heads": "linear_num_value_heads",
-    "mixer.num_key_heads": "linear_num_key_heads",
-    "mixer.key_dim": "linear_key_head_dim",
-    "mixer.value_dim": "linear_value_head_dim",
-    "mixer.use_bias": "conv_bias",
+    "mixer.kernel_size": "conv_L_cache linear_conv_kernel_dim conv_kernel mamba_d_conv",
+    "mixer.num_heads": "linear_num_value_heads mamba_n_heads",
+    "mixer.num_key_heads": "linear_num_key_heads n_groups mamba_n_groups",
+    "mixer.key_dim": "linear_key_head_dim state_size mamba_d_state",
+    "mixer.value_dim": "linear_value_head_dim mamba_d_head",
+    "mixer.use_bias": "conv_bias mamba_proj_bias",
+    "mixer.convolution_bias": "use_conv_bias mamba_conv_bias",
+    "mixer.step_limit": "time_step_limit",
     "branch_scale": "residual_multiplier",
     "embedding.scale": "embedding_multiplier",
     "embedding.output_scale": "logit_scale logits_scaling",

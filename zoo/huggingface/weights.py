@@ -252,7 +252,8 @@ def _block_layers(block: Any, has_mixer: bool) -> dict[str, Any]:
                 layers[f"{name}.{part}"] = getattr(attention.latents, part, None)
             layers |= {f"{name}.query_norm": attention.query_norm, f"{name}.key_norm": attention.key_norm}
             layers[f"{name}.sinks"] = layer_view(bias=attention.sinks)
-    layers |= _network_layers("feed_forward", block.feed_forward)
+    if block.feed_forward is not None:
+        layers |= _network_layers("feed_forward", block.feed_forward)
     layers |= {f"{name}_norm": norm for name, norm in block.norms.items()}
     layers |= {f"{name}_norm_after": norm for name, norm in block.norms_after.items()}
     return layers

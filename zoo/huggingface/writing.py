@@ -334,7 +334,7 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     )
     # no rate: it acts on what a trained model computes
     flat = {key: value for key, value in flat.items() if not key.endswith(training) or key.endswith("token_dropout")}
-    if config.position.kind == "relative_bias":
+    if config.position.kind == "relative_bias" or all(flat["mixer.layers"]):
         del flat["max_length"]  # not in their configuration
     bias = config.attention.use_bias
     flat["attention.use_bias"] = sorted(bias) if isinstance(bias, tuple) else bias
@@ -358,6 +358,7 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
     position = config.position_in_attention
     flat["position.layers"] = [position.acts_in_layer(index) for index in range(config.num_layers)]
     network = config.feed_forward
+    flat["feed_forward.layers"] = [network.has_network(index) for index in range(config.num_layers)]
     flat["feed_forward.expert_layers"] = [network.has_experts(index) for index in range(config.num_layers)]
     flat["feed_forward.dense_intermediate_dim"] = network.dense_intermediate_dim or network.intermediate_dim
     for name, same in (
@@ -366,4 +367,6 @@ def effective(config: TransformerConfig) -> dict[str, Any]:
         ("decoder_intermediate_dim", network.intermediate_dim),
     ):
         flat[name] = getattr(config, name) or same
+    if all(flat["mixer.layers"]):  # no layer has attention
+        flat = {key: value for key, value in flat.items() if not key.startswith("attention.")}
     return flat
