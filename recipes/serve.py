@@ -18,7 +18,7 @@ from pathlib import Path
 from recipes.common.config import run_recipe, setting
 from recipes.common.errors import ConfigError, RecipeError, errors_of
 from recipes.common.saved_models import TASKS
-from recipes.serving.saved_source import default_cache, exported, require_source
+from recipes.serving.saved_source import Source, default_cache, exported, require_source
 from zoo.extras import require_extra
 from zoo.serving import application, http_server
 from zoo.serving.logs import set_up_logs
@@ -28,6 +28,8 @@ from zoo.serving.tracing import make_tracer
 
 # The environment variable that holds the key which requests must bring.
 KEY_VARIABLE = "ZOO_API_KEY"
+# the names in `zoo.tokenizers.TOOL_STYLES`, which is not asked: it needs TensorFlow, and seconds
+TOOL_STYLES = ("hermes", "llama3", "mistral")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +45,12 @@ class ServeConfig:
     )
     task: str | None = setting(
         None, f"Of a saved model: one of {', '.join(TASKS)}; null for the kind that was saved.", offers=TASKS
+    )
+    tools: str | None = setting(
+        None,
+        f"Of a saved model that chats: the style in which it calls tools, one of {', '.join(TOOL_STYLES)}. "
+        "null: that of its chat template, if it has one.",
+        offers=TOOL_STYLES,
     )
     cache: str | None = setting(
         None, "Folder that keeps the exports of saved models. null: one in the user's folder of caches.", offers="paths"
@@ -84,8 +92,11 @@ def main(config: ServeConfig) -> None:
             require_source(config.models)
     if config.task not in (None, *TASKS):
         raise ConfigError(f"task must be one of {', '.join(TASKS)}, or null, got {config.task!r}")
-    if is_export and config.task is not None:
-        raise ConfigError(f"task must be null for models that have been exported, got {config.task!r}")
+    if config.tools not in (None, *TOOL_STYLES):
+        raise ConfigError(f"tools must be one of {', '.join(TOOL_STYLES)}, or null, got {config.tools!r}")
+    for name, value in (("task", config.task), ("tools", config.tools)):
+        if is_export and value is not None:
+            raise ConfigError(f"{name} must be null for models that have been exported, got {value!r}")
     require_extra("serve", "Serving")
     try:
         tracer = make_tracer(os.environ)
@@ -103,7 +114,7 @@ def main(config: ServeConfig) -> None:
             raise failures[0]
         try:
             with errors_of("models"):
-                return await exported(config.models, config.task, cache)
+                return await exported(Source(config.models, config.task, config.tools), cache)
         except RecipeError as error:
             failures.append(error)
             server.should_exit = True

@@ -17,30 +17,29 @@ from recipes.command.native_log import leave_out_native_log
 from recipes.common.errors import ConfigError, RecipeError, errors_of
 from recipes.common.output_file import check_place
 from recipes.common.saved_models import TASKS, load_task
-from recipes.serving.saved_source import export_place, is_written, require_private
+from recipes.serving.saved_source import Source, export_place, is_written, require_private
 from zoo.serving.logs import set_up_logs
 
 _log = logging.getLogger(__name__)
 
 
-def export(source: str, task: str | None, cache: Path) -> Path:
+def export(source: Source, cache: Path) -> Path:
     """Returns the folder of a model's export, which is written unless it is there; of several processes by one.
 
     Args:
-        source: What `from_preset` takes.
-        task: Name of the task; None for the one that the files say.
+        source: The model.
         cache: Folder of all such exports.
 
     Raises:
-        RecipeError: If it cannot be read, is of no task, or if nothing can be written to the cache, or others
-            may write to it.
+        RecipeError: If it cannot be read, is of no task, or has no conversations for `tools`; or if nothing can be
+            written to the cache, or others may write to it.
     """
     with errors_of("task"):
-        reader, path = zoo.storage.find_reader(source)
-        kind = reader.task_of(path) if task is None else task
+        reader, path = zoo.storage.find_reader(source.name)
+        kind = reader.task_of(path) if source.task is None else source.task
     if kind not in TASKS:
         raise ConfigError(f"task must be one of {', '.join(TASKS)}, got {kind!r}")
-    place = export_place(source, path, task, cache)
+    place = export_place(source, path, cache)
     check_place(place / "1", "cache", saved_model=True)
     with errors_of("cache"):
         cache.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -51,16 +50,27 @@ def export(source: str, task: str | None, cache: Path) -> Path:
         if not is_written(place):
             _log.info("%s is being exported as a %s, which happens once and can take minutes.", place.name, kind)
             began = time.monotonic()
-            load_task(source, kind).export(place / "1")
+            _loaded(source, kind).export(place / "1")
             _log.info("%s has been exported in %.0f seconds.", place.name, time.monotonic() - began)
     return place
+
+
+def _loaded(source: Source, kind: str) -> zoo.Task:
+    task = load_task(source.name, kind)
+    if source.tools is not None:
+        chat_format = getattr(task, "chat_format", None)
+        if chat_format is None:
+            raise ConfigError(f"tools must be null for a model without a chat format, got {source.tools!r}")
+        with errors_of("tools"):
+            task.chat_format = chat_format.with_tools(source.tools)
+    return task
 
 
 def main(arguments: list[str]) -> None:
     """Exports a model, and prints `{"folder": ...}` or `{"error": ...}`.
 
     Args:
-        arguments: `{"source": ..., "task": ..., "cache": ...}` as JSON.
+        arguments: The fields of the `Source`, and `"cache"`, as JSON.
     """
     [request] = map(json.loads, arguments)
     leave_out_native_log()
@@ -72,7 +82,8 @@ def main(arguments: list[str]) -> None:
     os.dup2(2, 1)
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            answer = {"folder": str(export(request["source"], request["task"], Path(request["cache"])))}
+            cache = Path(request.pop("cache"))
+            answer = {"folder": str(export(Source(**request), cache))}
         except (RecipeError, ImportError, OSError, ValueError) as error:
             answer = {"error": str(error)}
     with answers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -36,6 +37,21 @@ _CODE = tuple(Path(__file__).parents[2] / package for package in ("layers", "zoo
 
 _log = logging.getLogger(__name__)
 _Said = TypeVar("_Said")
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A saved model, and as what it is exported.
+
+    Args:
+        name: What `from_preset` takes.
+        task: Name of the task; None for the one that the files say.
+        tools: Name of the style of tools that its conversations get; None for that of its chat format, if it has one.
+    """
+
+    name: str
+    task: str | None = None
+    tools: str | None = None
 
 
 def default_cache() -> Path:
@@ -80,12 +96,11 @@ def require_source(source: str) -> None:
     )
 
 
-async def exported(source: str, task: str | None, cache: Path) -> Path:
+async def exported(source: Source, cache: Path) -> Path:
     """Returns the folder of a model's export, which is written in another process unless it is there.
 
     Args:
-        source: What `from_preset` takes.
-        task: Name of the task; None for the one that the files say.
+        source: The model.
         cache: Folder of all such exports.
 
     Raises:
@@ -94,16 +109,16 @@ async def exported(source: str, task: str | None, cache: Path) -> Path:
 
     Example:
 
-    >>> await exported("runs/dates", None, Path.home() / ".cache" / "exports")
+    >>> await exported(Source("runs/dates"), Path.home() / ".cache" / "exports")
     PosixPath('.../exports/59f2c0a1b7d3e846/dates')
     """
-    path = Path(source)
+    path, shown_name = Path(source.name), shown(source.name, 200)
     if path.exists():
-        folder = export_place(source, path, task, cache)
+        folder = export_place(source, path, cache)
         require_private(cache, folder)
         if is_written(folder):
             return folder
-    request = {"source": source, "task": task, "cache": str(cache)}
+    request = {**dataclasses.asdict(source), "cache": str(cache)}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "recipes.serving.export_process", json.dumps(request)),
         stdin=subprocess.DEVNULL,
@@ -113,42 +128,41 @@ async def exported(source: str, task: str | None, cache: Path) -> Path:
         env={**os.environ, "KERAS_BACKEND": "tensorflow"},
     )
     try:
-        said, _ = await _with_news(process.communicate(), source)
+        said, _ = await _with_news(process.communicate(), shown_name)
     finally:
         if process.returncode is None:
             process.kill()
     if process.returncode:
         raise RecipeError(
-            f"models: the export of {shown(source, 200)} has ended with status {process.returncode}; "
+            f"models: the export of {shown_name} has ended with status {process.returncode}; "
             "`python -m recipes.export` shows why"
         )
     try:
         answer = json.loads(said)
     except ValueError as error:  # something else has been printed
-        raise RecipeError(f"models: the export of {shown(source, 200)} has ended without an answer") from error
+        raise RecipeError(f"models: the export of {shown_name} has ended without an answer") from error
     if "error" in answer:
-        raise ConfigError(f"models: {shown(source, 200)} cannot be served: {answer['error']}")
+        raise ConfigError(f"models: {shown_name} cannot be served: {answer['error']}")
     return Path(answer["folder"])
 
 
-async def _with_news(export: Coroutine[Any, Any, _Said], source: str) -> _Said:
+async def _with_news(export: Coroutine[Any, Any, _Said], name: str) -> _Said:
     """What the export says at its end; until then the log says that it goes on."""
     began, running = time.monotonic(), asyncio.ensure_future(export)
     try:
         while not (await asyncio.wait([running], timeout=NEWS_SECONDS))[0]:
-            _log.info("%s is still being exported, after %.0f seconds.", shown(source, 200), time.monotonic() - began)
+            _log.info("%s is still being exported, after %.0f seconds.", name, time.monotonic() - began)
         return await running
     finally:
         running.cancel()
 
 
-def export_place(source: str, path: Path, task: str | None, cache: Path) -> Path:
+def export_place(source: Source, path: Path, cache: Path) -> Path:
     """Returns where the export of a model is, as its files and the code are at this moment.
 
     Args:
-        source: What the user calls it.
+        source, cache: As for `exported`.
         path: Its file or folder. One that does not exist is a name, which says all.
-        task, cache: As for `exported`.
 
     Returns:
         A folder with the name of the model, which holds the export as version 1.
@@ -156,14 +170,15 @@ def export_place(source: str, path: Path, task: str | None, cache: Path) -> Path
     # a tokenizer is beside its file; a run's folder holds more than its model, but nothing deeper is a model's
     files = [path, *path.parent.glob("tokenizer*")] if path.is_file() else [*path.glob("*"), *path.glob("*/*")]
     state = {
-        "path": str(path.resolve()) if path.exists() else source,
-        "task": task,
+        "path": str(path.resolve()) if path.exists() else source.name,
+        "task": source.task,
+        "tools": source.tools,
         "files": _marks(files),
         "packages": [importlib.metadata.version(package) for package in _PACKAGES],
         "code": _marks(file for folder in _CODE for kind in ("*.py", "*.toml") for file in folder.rglob(kind)),
     }
     digest = hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
-    return cache / digest / _name_of(source)
+    return cache / digest / _name_of(source.name)
 
 
 def require_private(cache: Path, place: Path) -> None:

