@@ -1,6 +1,7 @@
 """A family of models of the Transformers library: what its configuration means and where its weights are."""
 
 import dataclasses
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -145,9 +146,15 @@ def get_family(model_type: Any) -> Family:
         ValueError: If it is not supported.
     """
     if not isinstance(model_type, str) or model_type not in _FAMILIES:
-        part = _PARTLY_TEXT.get(model_type) if isinstance(model_type, str) else None
+        name = model_type if isinstance(model_type, str) else ""
+        part, near = _PARTLY_TEXT.get(name), difflib.get_close_matches(name[:100], _FAMILIES, n=1)
         hint = f" Of this one the text model alone is supported, saved as {part!r}." if part else ""
-        raise ValueError(f"model_type must be one of {sorted(_FAMILIES)}, got {quote(model_type)}.{hint}")
+        if near and not part:
+            hint = f" Did you mean {near[0]!r}?"
+        raise ValueError(
+            f"model_type must be that of a supported family, got {quote(model_type)}.{hint} The page 'Families' of the "
+            f"documentation says what the others need. Supported are {', '.join(sorted(_FAMILIES))}."
+        )
     return _FAMILIES[model_type]
 
 

@@ -37,4 +37,8 @@ def task_of(directory: str | os.PathLike[str]) -> str:
             if isinstance(given, list) and not {head.architecture, *head.others}.isdisjoint(map(str, given)):
                 return task
         known = sorted(name for head in heads.values() for name in (head.architecture, *head.others))
-        raise ValueError(f"architectures must name one of {known}, whose heads are known, got {quote(given)}.")
+        classes = ", ".join(f"zoo.{task}" for task in heads)
+        raise ValueError(
+            f"architectures must name one of {known}, whose heads are known, got {quote(given)}. from_preset() of the "
+            f"class of a task ({classes}) does not ask for it."
+        )

@@ -37,7 +37,11 @@ def change_tensors(folder, change):
 @pytest.mark.parametrize(
     ("case", "changes", "message"),
     [
-        ("bert_base", {"model_type": "bird"}, "model_type must be one of .*'bert'.* got 'bird'"),
+        (
+            "bert_base",
+            {"model_type": "bird"},
+            "model_type must be that of a supported family, got 'bird'.*Supported are albert, .*, bert, ",
+        ),
         ("bert_base", {"rope_theta": 3}, "has keys that are not known here: rope_theta=3"),
         ("bert_base", {"vocab_size": None}, "lacks 'vocab_size'"),
         ("bert_base", {"hidden_act": "mish"}, "hidden_act must be one of .*'gelu_new'.* got 'mish'"),
