@@ -18,6 +18,8 @@ from zoo.serving.worker_client import WorkerClient, WorkerError
 LOADING, AVAILABLE, UNLOADING, FAILED = "LOADING", "AVAILABLE", "UNLOADING", "FAILED"
 # seconds until a process that has ended is started again: doubled each time, up to the last
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+# names of models that an error tells
+_MOST_NAMED = 20
 # seconds between two looks whether a model that is being loaded can answer
 _LOOK = 0.1
 # what clients are told that ask too early
@@ -167,7 +169,9 @@ class ServedModels:
         if not versions:
             # a mistyped name is shown; what else stands there may be a text
             shown = f" {name!r}" if re.fullmatch(r"[\w.-]{1,80}", name, re.ASCII) else " of the name given"
-            raise NoSuchModelError(f"There is no model{shown}.")
+            names = ", ".join(self.names[:_MOST_NAMED]) or "none"
+            more = f", and {len(self.names) - _MOST_NAMED} more" if len(self.names) > _MOST_NAMED else ""
+            raise NoSuchModelError(f"There is no model{shown}. Served are: {names}{more}.")
         return versions
 
     def require_known(self) -> None:

@@ -221,7 +221,7 @@ def test_a_request_without_a_body_is_told_the_method(client, path):
 ASKED = {"model": "chat", "prompt": "hello", "max_tokens": 2}
 REFUSED = [
     ({"model": None}, 422, "model is missing."),
-    ({"model": "other"}, 404, "There is no model 'other'."),
+    ({"model": "other"}, 404, "There is no model 'other'. Served are: chat."),
     ({"prompt": []}, 422, "prompt must be a text, a list of texts, or tokens"),
     ({"prompt": [1, "a"]}, 422, "prompt must be a text, a list of texts, or tokens"),
     ({"prompt": [[5, -1]]}, 422, "prompt must be a text, a list of texts, or tokens"),
