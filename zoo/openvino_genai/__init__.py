@@ -1,4 +1,4 @@
-"""Causal language models for the pipelines of OpenVINO GenAI, which write texts without Python."""
+"""Language models, embedders and cross-encoders for the pipelines of OpenVINO GenAI, which need no Python."""
 
 from zoo.openvino_genai.export import write_openvino_genai
 

@@ -15,14 +15,14 @@ TABLE = "position_table"
 
 @contextlib.contextmanager
 def positions_as_tables(backbone: Any) -> Iterator[None]:
-    """Within it, graphs of a decoder look up angles of positions that they would otherwise compute.
+    """Within it, graphs of a Transformer look up angles of positions that they would otherwise compute.
 
     OpenVINO computes in bfloat16 by default where a processor can. An angle of position 1,000 is then wrong by up to
     two radians. Cosines and sines themselves lose little by it. Positions beyond the end of the table are those of its
     last entry.
 
     Args:
-        backbone: The backbone of a causal language model, whose positions do not depend on the length of a text.
+        backbone: The backbone, a Transformer whose positions do not depend on the length of a text.
 
     Example:
 
@@ -31,12 +31,14 @@ def positions_as_tables(backbone: Any) -> Iterator[None]:
     """
     count = backbone.config.max_length
     replaced: dict[int, tuple[Any, str]] = {}
-    for hooks in (attention.position_hooks() for attention in backbone.decoder.attentions.values()):
-        if type(hooks).prepare is not PositionHooks.prepare:
-            replaced[id(hooks)] = hooks, "prepare"
-    embedded = backbone.decoder.position
-    if isinstance(embedded, SinusoidalPositionEncoding):
-        replaced[id(embedded)] = embedded, "call"
+    for stack in (backbone.encoder, backbone.decoder):
+        if stack is None:
+            continue
+        for hooks in (attention.position_hooks() for attention in stack.attentions.values()):
+            if type(hooks).prepare is not PositionHooks.prepare:
+                replaced[id(hooks)] = hooks, "prepare"
+        if isinstance(stack.position, SinusoidalPositionEncoding):
+            replaced[id(stack.position)] = stack.position, "call"
     try:
         for owner, name in replaced.values():
             setattr(owner, name, _looked_up(getattr(owner, name), count))

@@ -1,9 +1,7 @@
 """A decoder as one graph of OpenVINO that keeps keys and values as its state, as OpenVINO GenAI asks."""
 
 import contextlib
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +10,8 @@ from layers.attention.runtime_cache import RuntimeCache
 from layers.fusion import portable_operations
 from layers.positions.base import PositionHooks
 from zoo.openvino_genai.attention import attention_class
+from zoo.openvino_genai.conversion import converted
 from zoo.openvino_genai.positions import positions_as_tables
-from zoo.openvino_genai.weights import parameters_for_variables, with_values
 
 INPUTS = ("input_ids", "attention_mask", "position_ids")
 LOGITS, BEAMS = "logits", "beam_idx"
@@ -89,11 +87,8 @@ def stateful_model(backbone: Any) -> Any:
     Raises:
         ValueError: If it has no such form.
     """
-    from openvino._offline_transformations import apply_moc_transformations
-
     require_stateful(backbone)
     model = _converted(backbone)
-    apply_moc_transformations(model, cf=False)
     soft_caps = [block.attention.logit_soft_cap for block in backbone.decoder.layers_in_order()]
     _insert_state(model, None if is_plain(backbone) else soft_caps)
     return model
@@ -153,31 +148,12 @@ def _kept_by_runtime(backbone: Any) -> Iterator[None]:
 
 def _converted(backbone: Any) -> Any:
     """The graph of OpenVINO, with its weights, in which attention sees the new keys and values alone."""
-    from openvino.frontend import FrontEndManager
     from openvino.frontend.tensorflow import ConversionExtension
 
     def attention(node: Any) -> Any:
         return attention_class()([node.get_input(place) for place in range(5)]).outputs()
 
-    function = _traced(backbone)
-    graph, variables = parameters_for_variables(function)
-    frontend = FrontEndManager().load_by_framework("tf")
-    frontend.add_extension(ConversionExtension(_ATTENTION, attention))
-    with tempfile.TemporaryDirectory() as place:
-        path = Path(place, "graph.pb")
-        path.write_bytes(graph.SerializeToString())
-        loaded = frontend.load(str(path))
-        outputs = [loaded.get_place_by_tensor_name(function.structured_outputs[LOGITS].name)]
-        loaded.override_all_outputs(outputs)
-        model = frontend.convert(loaded)
-    with_values(model, variables)
-    for parameter in model.get_parameters():
-        name = parameter.get_friendly_name().split(":")[0]
-        parameter.set_friendly_name(name)
-        parameter.output(0).get_tensor().set_names({name})
-    (result,) = model.get_results()
-    result.output(0).get_tensor().set_names({LOGITS})
-    return model
+    return converted(_traced(backbone), LOGITS, ConversionExtension(_ATTENTION, attention))
 
 
 def _insert_state(model: Any, soft_caps: list[float | None] | None) -> None:

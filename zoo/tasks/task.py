@@ -282,8 +282,9 @@ class Task(TextModel):
         * "onnx", "litert" and "openvino": `token_endpoints(**options)`, token ids in, numbers out, for ONNX Runtime,
           LiteRT and OpenVINO. `run_model.py` in the directory runs them with NumPy and the runtime alone. It includes
           the decoding loop for text generation.
-        * "openvino_genai": a causal language model for the pipelines of OpenVINO GenAI, as one graph that keeps keys
-          and values, with its tokenizer and chat template: texts in, texts out, without Python.
+        * "openvino_genai": a causal language model, a text embedder or a cross-encoder for the pipelines of OpenVINO
+          GenAI, with its tokenizer: texts in, texts, vectors or scores out, without Python. The graph of a language
+          model keeps keys and values.
         * "gguf": a causal language model for llama.cpp, Ollama and LM Studio, in one file with its tokenizer and chat
           template, with any backend. The extra `gguf` writes it.
 
