@@ -47,6 +47,7 @@ class TextGenerator(TokenGenerator):
         cache: GenerationCache | None = None,
         return_cache: bool = False,
         grammar: Grammar | None = None,
+        engine: Any = None,
         jit_compile: bool | None = None,
     ) -> Any:
         """Generates a text for each text: its continuation, or with an encoder-decoder its output.
@@ -102,6 +103,11 @@ class TextGenerator(TokenGenerator):
             grammar: What generated texts follow, such as `zoo.generation.JSONSchema(schema)`; None for nothing. Only
                 with a decoder, greedy or random sampling, and without processors, draft and caches. A text that comes
                 to `max_new_tokens` is cut, and then need not be one of the grammar.
+            engine: "openvino" lets OpenVINO compute the steps of a `CausalLM`, on the processor and with the TensorFlow
+                backend. The results are the same up to rounding. The first call makes a graph of the weights, which
+                takes up to a minute and is kept in the folder of Keras. `{"name": "openvino", "weights": "int8"}` (or
+                "int4") holds matrices in few bits. Not with a draft, a grammar, caches, XLA and `Contrastive`. Default:
+                Keras.
             jit_compile: Whether XLA compiles the loop. This takes seconds once per shape, and makes the loop about
                 twice as fast. Default True; False on PyTorch, where XLA is not available, and with a grammar, where the
                 loop is in Python, unless the backend is JAX.
@@ -132,7 +138,7 @@ class TextGenerator(TokenGenerator):
             **chosen.options(),
             stop_sequences=sequences,
             lookahead=proposals_of(draft, lookahead),
-            jit_compile=_compiles(jit_compile, grammar),
+            jit_compile=_compiles(jit_compile, grammar, engine),
         )
         options, repeats, per_text = with_results(options, num_results)
         if return_cache and (stops or per_text is not None):
@@ -163,11 +169,15 @@ class TextGenerator(TokenGenerator):
         # a cache has its rows in the order of the texts
         batches = None if cache is not None or return_cache else batch_size
         given = {"options": options, "seed": seed}
-        if grammar is None:
-            engine, given["cache"] = self.engine_with(draft), cache
+        if engine is not None:
+            decoding = self.on_openvino(
+                engine, options, draft=draft, grammar=grammar, cache=cache, return_cache=return_cache
+            )
+        elif grammar is None:
+            decoding, given["cache"] = self.engine_with(draft), cache
         else:
-            engine, given["mask"] = self.following(grammar, options)
-        results, session = self._run(engine, asked, request, repeats, stops, batches, given)
+            decoding, given["mask"] = self.following(grammar, options)
+        results, session = self._run(decoding, asked, request, repeats, stops, batches, given)
         before = [b""] * len(request.before) if strip_prompt else request.before
         texts, scores = _by_text(results, before, repeats, per_text)
         answer = [texts, *([scores] if return_scores else [])]
@@ -195,6 +205,7 @@ class TextGenerator(TokenGenerator):
         draft: Any = None,
         lookahead: int | None = None,
         grammar: Grammar | None = None,
+        engine: Any = None,
         jit_compile: bool | None = None,
     ) -> Iterator[Any]:
         """Generates texts piece by piece.
@@ -206,7 +217,7 @@ class TextGenerator(TokenGenerator):
             chunk: Number of tokens between two pieces, at least 1.
             sampler: As for `generate`, but not beam search.
             max_length, max_new_tokens, stop, processors, tools, beginnings, truncate, seed, draft, lookahead, grammar,
-                jit_compile: As for `generate`.
+                engine, jit_compile: As for `generate`.
             strip_prompt: Whether to leave out the prompt, which otherwise is the first piece.
 
         Raises:
@@ -233,7 +244,7 @@ class TextGenerator(TokenGenerator):
             **chosen.options(),
             stop_sequences=sequences,
             lookahead=lookahead,
-            jit_compile=_compiles(jit_compile, grammar),
+            jit_compile=_compiles(jit_compile, grammar, engine),
         )
         if not settings.sampler.incremental:
             raise ValueError(
@@ -251,12 +262,14 @@ class TextGenerator(TokenGenerator):
         if not request.prompts:
             return iter(())
         given = {"options": settings, "seed": seed}
-        if grammar is None:
-            engine = self.engine_with(draft)
+        if engine is not None:
+            decoding = self.on_openvino(engine, settings, draft=draft, grammar=grammar)
+        elif grammar is None:
+            decoding = self.engine_with(draft)
         else:
-            engine, given["mask"] = self.following(grammar, settings)
+            decoding, given["mask"] = self.following(grammar, settings)
         every = np.arange(len(request.prompts))
-        session = engine.begin(**request.take(every), streams=every, **given)
+        session = decoding.begin(**request.take(every), streams=every, **given)
         session.watch_weights()
         first = [b"" if strip_prompt else text for text in request.before]
         texts = TextSession(session, self.preprocessor, stops, asked.edges)
@@ -300,8 +313,10 @@ class TextGenerator(TokenGenerator):
         return results, session
 
 
-def _compiles(jit_compile: bool | None, grammar: Grammar | None) -> bool | None:
-    """Whether XLA compiles: not programs of a single step, unless the backend knows no others."""
+def _compiles(jit_compile: bool | None, grammar: Grammar | None, engine: Any) -> bool | None:
+    """Whether XLA compiles: not programs of a single step, unless the backend knows no others, nor those of others."""
+    if jit_compile is None and engine is not None:
+        return False
     return keras.backend.backend() == "jax" if jit_compile is None and grammar is not None else jit_compile
 
 

@@ -36,6 +36,8 @@ class TokenGenerator:
         self._looking_up: Engine | None = None
         # the tokenizer, and what knows its tokens, of the last text that followed a grammar
         self._following: tuple[Any, TokenMasks, GrammarEngine] | None = None
+        # those of OpenVINO, which need its package
+        self._on_openvino: Any = None
 
     def generate_tokens(
         self,
@@ -53,6 +55,7 @@ class TokenGenerator:
         streams: Any = None,
         draft: Any = None,
         lookahead: int | None = None,
+        engine: Any = None,
         jit_compile: bool | None = None,
     ) -> dict[str, Any]:
         """Continues rows of token ids, as one batch; needs no TensorFlow.
@@ -61,7 +64,8 @@ class TokenGenerator:
             prompts: Token ids of each row, at least one, start token included. With a source the default is the token
                 that decoding starts with.
             source: Token ids of the source of each row, for an encoder-decoder.
-            sampler, max_length, max_new_tokens, processors, seed, draft, lookahead, jit_compile: As for `generate`.
+            sampler, max_length, max_new_tokens, processors, seed, draft, lookahead, engine, jit_compile: As for
+                `generate`.
             stop_sequences: Ids and sequences of ids that end a row in addition to `end_ids`. Default as the task's
                 `generation` says, or none.
             end_ids: Id or ids that end a row; none: `()`. Default as the task's `generation` says, or the end token of
@@ -89,7 +93,7 @@ class TokenGenerator:
             **({} if pad_id is None else {"pad_id": pad_id}),
             stop_sequences=sequences,
             lookahead=proposals_of(draft, lookahead),
-            jit_compile=jit_compile,
+            jit_compile=False if jit_compile is None and engine is not None else jit_compile,
         )
         if preprocessor.takes_beginnings != (source is not None):
             wanted = "token ids for each row of an encoder-decoder" if source is None else "None with a decoder"
@@ -117,9 +121,8 @@ class TokenGenerator:
         limits = room(lengths, source_lengths, longest, preprocessor.start_tokens)
         for row in np.flatnonzero(limits < 1):
             raise ValueError(f"prompts[{row}] must be shorter than {longest} tokens, got {lengths[row]}.")
-        session = self.engine_with(draft).begin(
-            prompts, settings, source=source, limits=limits, seed=seed, streams=streams
-        )
+        decoding = self.engine_with(draft) if engine is None else self.on_openvino(engine, settings, draft=draft)
+        session = decoding.begin(prompts, settings, source=source, limits=limits, seed=seed, streams=streams)
         return session.advance().result()
 
     @property
@@ -205,6 +208,26 @@ class TokenGenerator:
         if drafted is None or drafted[0] is not other.backbone:
             drafted = self._drafted = other.backbone, Engine(self.backbone, other.backbone)
         return drafted[1]
+
+    def on_openvino(self, engine: Any, options: GenerationOptions, **absent: Any) -> Engine:
+        """Returns the engine whose steps OpenVINO computes.
+
+        Args:
+            engine: As for `generate`.
+            options: The settings of the generation.
+            **absent: Arguments that must not be given then.
+
+        Raises:
+            ValueError: If it is none, or cannot generate so.
+            ImportError: If the extra `openvino` is not installed.
+        """
+        from zoo.openvino_genai.engines import OpenVINOEngines, get_engine, require_possible
+
+        kind = get_engine(engine)
+        require_possible(options, **absent)
+        if self._on_openvino is None:
+            self._on_openvino = OpenVINOEngines(self._task)
+        return self._on_openvino.engine(kind)
 
     def following(self, grammar: Any, options: GenerationOptions) -> tuple[GrammarEngine, Callable[[], TextMask]]:
         """Returns the engine of texts that follow a grammar, and what makes the mask of one.

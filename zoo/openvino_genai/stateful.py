@@ -74,7 +74,7 @@ def is_plain(backbone: Any) -> bool:
     )
 
 
-def stateful_model(backbone: Any) -> Any:
+def stateful_model(backbone: Any, last_alone: bool = False) -> Any:
     """Returns a decoder as an `openvino.Model` that keeps keys and values as its state.
 
     Its inputs are `input_ids` and `position_ids`, int64 `(batch, length)`; `attention_mask`, int64 `(batch, length of
@@ -83,18 +83,19 @@ def stateful_model(backbone: Any) -> Any:
 
     Args:
         backbone: The backbone.
+        last_alone: Whether there are logits of the last position alone, `(batch, 1, vocabulary)`.
 
     Raises:
         ValueError: If it has no such form.
     """
     require_stateful(backbone)
-    model = _converted(backbone)
+    model = _converted(backbone, last_alone)
     soft_caps = [block.attention.logit_soft_cap for block in backbone.decoder.layers_in_order()]
     _insert_state(model, None if is_plain(backbone) else soft_caps)
     return model
 
 
-def _traced(backbone: Any) -> Any:
+def _traced(backbone: Any, last_alone: bool) -> Any:
     """The function of the inputs, in which attention is an operation without a meaning."""
     import tensorflow as tf
     from keras import ops
@@ -127,7 +128,7 @@ def _traced(backbone: Any) -> Any:
                 padding_mask=tf.cast(attention_mask, tf.bool),
                 training=False,
             )
-            return {LOGITS: ops.cast(backbone.logits(hidden), "float32")}
+            return {LOGITS: ops.cast(backbone.logits(hidden[:, -1:] if last_alone else hidden), "float32")}
 
     specs = [tf.TensorSpec((None, None), tf.int64, name) for name in INPUTS]
     return tf.function(logits, input_signature=specs, autograph=False).get_concrete_function()
@@ -146,14 +147,14 @@ def _kept_by_runtime(backbone: Any) -> Iterator[None]:
             attention.cache_layout = layout
 
 
-def _converted(backbone: Any) -> Any:
+def _converted(backbone: Any, last_alone: bool) -> Any:
     """The graph of OpenVINO, with its weights, in which attention sees the new keys and values alone."""
     from openvino.frontend.tensorflow import ConversionExtension
 
     def attention(node: Any) -> Any:
         return attention_class()([node.get_input(place) for place in range(5)]).outputs()
 
-    return converted(_traced(backbone), LOGITS, ConversionExtension(_ATTENTION, attention))
+    return converted(_traced(backbone, last_alone), LOGITS, ConversionExtension(_ATTENTION, attention))
 
 
 def _insert_state(model: Any, soft_caps: list[float | None] | None) -> None:

@@ -1,0 +1,167 @@
+"""Engines of generation with OpenVINO: graphs of a model, made once and kept in a folder."""
+
+import contextlib
+import dataclasses
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from zoo.export.formats import OPENVINO_GENAI, require_format, require_plain_weights
+from zoo.generation.engine import Engine
+from zoo.generation.request import GenerationOptions
+from zoo.openvino_genai.compression import WEIGHTS, compressed
+from zoo.openvino_genai.decoder import OpenVINODecoder, require_tensorflow
+from zoo.openvino_genai.stateful import require_stateful, stateful_model
+from zoo.preprocessing.rows import shorten
+from zoo.storage import replace_folder
+
+NAME = "openvino"
+# Graphs that are kept. One in float32 is as large as its model.
+MOST_KEPT = 4
+_GRAPH = "openvino_model.xml"
+_PACKAGES = ("keras", "tensorflow", "openvino", "nncf")
+# What a graph follows from beside the model.
+_CODE = tuple(Path(__file__).parents[2] / package for package in ("layers", "zoo"))
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenVINO:
+    """The engine that OpenVINO is: how it holds the weights.
+
+    Args:
+        weights: "float32", "int8" or "int4", as in exports.
+
+    Raises:
+        ValueError: If it is another.
+    """
+
+    weights: str = "float32"
+
+    def __post_init__(self) -> None:
+        if self.weights not in WEIGHTS:
+            raise ValueError(f"engine.weights must be one of {', '.join(map(repr, WEIGHTS))}, got {self.weights!r}.")
+
+
+def get_engine(value: Any) -> OpenVINO:
+    """Returns the engine that an argument names.
+
+    Args:
+        value: "openvino", a dictionary such as `{"name": "openvino", "weights": "int8"}`, or an `OpenVINO`.
+
+    Raises:
+        ValueError: If it is none of them.
+
+    Example:
+
+    >>> get_engine({"name": "openvino", "weights": "int8"})
+    OpenVINO(weights='int8')
+    """
+    if isinstance(value, OpenVINO):
+        return value
+    options = {"name": value} if isinstance(value, str) else value
+    if isinstance(options, Mapping) and options.get("name") == NAME and set(options) <= {"name", "weights"}:
+        return OpenVINO(**{key: options[key] for key in options if key != "name"})
+    raise ValueError(f"engine must be None, {NAME!r}, or {{'name': {NAME!r}, 'weights': ...}}, got {shorten(value)}.")
+
+
+def require_possible(options: GenerationOptions, **absent: Any) -> None:
+    """Raises a ValueError if OpenVINO cannot generate so.
+
+    Args:
+        options: Settings of the generation.
+        **absent: Further arguments, which must be None or False.
+    """
+    for name, value in {**absent, "jit_compile": options.jit_compile}.items():
+        if value is not None and value is not False:
+            raise ValueError(f"{name} must be left out with engine={NAME!r}, got {shorten(value)}.")
+    if options.sampler.needs_hidden:
+        raise ValueError(
+            f"sampler must not read hidden states with engine={NAME!r}, which keeps them, got {options.sampler!r}."
+        )
+
+
+class OpenVINOEngines:
+    """The engines of a task, made anew when its weights have changed.
+
+    Args:
+        task: A `CausalLM`.
+    """
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+        self._made: dict[OpenVINO, tuple[np.ndarray, Engine]] = {}
+
+    def engine(self, kind: OpenVINO) -> Engine:
+        """Returns the engine that writes with the weights that the model has now.
+
+        Args:
+            kind: How the weights are held.
+
+        Raises:
+            ValueError: If OpenVINO cannot hold the model.
+            ImportError: If the extra `openvino` is not installed.
+        """
+        require_tensorflow()
+        require_format("openvino")
+        backbone = self._task.backbone
+        require_stateful(backbone)
+        require_plain_weights(self._task, OPENVINO_GENAI, kind.weights, WEIGHTS, most_bytes=None)
+        now = self._task.generator.engine.checksums()
+        made = self._made.get(kind)
+        if made is None or not np.array_equal(made[0], now):
+            self._made[kind] = now, Engine(OpenVINODecoder(backbone, _graph(self._task, kind)))
+        return self._made[kind][1]
+
+
+def kept_graphs() -> Path:
+    """Returns the folder of all graphs of a user, in that of Keras (`KERAS_HOME`)."""
+    return Path(keras.config.keras_home(), "zoo_openvino")
+
+
+def _graph(task: Any, kind: OpenVINO) -> Path:
+    """The graph of a model, which is written unless it is there."""
+    place = kept_graphs() / _key(task, kind)
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(place / _GRAPH)  # the ones that have not been used for the longest time go
+    if not (place / _GRAPH).exists():
+        import openvino
+
+        model = stateful_model(task.backbone, last_alone=True)
+        if kind.weights != "float32":
+            model = compressed(model, kind.weights)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replace_folder(place, lambda old: True, "graph of OpenVINO") as folder:
+            openvino.save_model(model, folder / _GRAPH, compress_to_fp16=False)
+        graphs = sorted(place.parent.glob(f"*/{_GRAPH}"), key=lambda graph: graph.stat().st_mtime)
+        for graph in graphs[:-MOST_KEPT]:
+            shutil.rmtree(graph.parent, ignore_errors=True)
+    return place / _GRAPH
+
+
+def _key(task: Any, kind: OpenVINO) -> str:
+    """What changes when a model, or what makes graphs of it, does."""
+    digest = hashlib.sha256()
+    backbone = task.backbone
+    # without the states of random numbers
+    weights = {id(variable) for variable in backbone.weights}
+    variables = [variable for variable in backbone.active_variables if id(variable) in weights]
+    files = sorted(file for folder in _CODE for file in folder.rglob("*.py"))
+    about = {
+        "config": backbone.config.to_dict(),
+        "weights": kind.weights,
+        "packages": [importlib.metadata.version(package) for package in _PACKAGES],
+        "code": [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files],
+        "shapes": [list(variable.shape) for variable in variables],
+    }
+    digest.update(json.dumps(about, sort_keys=True, default=str).encode())
+    for variable in variables:
+        digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).data)
+    return digest.hexdigest()[:24]
