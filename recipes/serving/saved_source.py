@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import re
-import stat
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import pooch
 
 from recipes.command.lists import presets
 from recipes.common.errors import ConfigError, RecipeError, shown
+from zoo.private_folders import why_not_private
 from zoo.serving.model_folders import SAVED_MODEL_FILE
 
 # Where else than in files and folders models are, and the configurations of which a folder of a model has one.
@@ -189,13 +189,7 @@ def require_private(cache: Path, place: Path) -> None:
         place: What `export_place` returned. Folders that do not exist are passed over.
     """
     for folder in (cache, place.parent, place):
-        if not folder.exists():
-            return
-        status, why = folder.stat(), None
-        if status.st_uid != os.getuid():
-            why = f"belongs to the user {status.st_uid}: choose another folder"
-        elif status.st_mode & 0o022:
-            why = f"has the mode {stat.S_IMODE(status.st_mode):o}: `chmod go-w` makes it so if all in it is yours"
+        why = why_not_private(folder)
         if why is not None:
             raise ConfigError(
                 "cache must be a folder of this user to which nobody else may write, as exports are run; "

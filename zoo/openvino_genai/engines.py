@@ -14,6 +14,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from layers.dense import Dense
+from layers.keras_internals import sublayers
 from zoo.export.formats import OPENVINO_GENAI, require_format, require_plain_weights
 from zoo.generation.engine import Engine
 from zoo.generation.request import GenerationOptions
@@ -21,6 +23,7 @@ from zoo.openvino_genai.compression import WEIGHTS, compressed
 from zoo.openvino_genai.decoder import OpenVINODecoder, require_tensorflow
 from zoo.openvino_genai.stateful import require_stateful, stateful_model
 from zoo.preprocessing.rows import shorten
+from zoo.private_folders import why_not_private
 from zoo.storage import replace_folder
 
 NAME = "openvino"
@@ -97,7 +100,7 @@ class OpenVINOEngines:
 
     def __init__(self, task: Any) -> None:
         self._task = task
-        self._made: dict[OpenVINO, tuple[np.ndarray, Engine]] = {}
+        self._made: dict[OpenVINO, tuple[np.ndarray, list[Any], Engine]] = {}
 
     def engine(self, kind: OpenVINO) -> Engine:
         """Returns the engine that writes with the weights that the model has now.
@@ -106,7 +109,7 @@ class OpenVINOEngines:
             kind: How the weights are held.
 
         Raises:
-            ValueError: If OpenVINO cannot hold the model.
+            ValueError: If OpenVINO cannot hold the model, or others may write to the folder of graphs.
             ImportError: If the extra `openvino` is not installed.
         """
         require_tensorflow()
@@ -114,11 +117,11 @@ class OpenVINOEngines:
         backbone = self._task.backbone
         require_stateful(backbone)
         require_plain_weights(self._task, OPENVINO_GENAI, kind.weights, WEIGHTS, most_bytes=None)
-        now = self._task.generator.engine.checksums()
+        now, factors = self._task.generator.engine.checksums(), _factors(backbone)
         made = self._made.get(kind)
-        if made is None or not np.array_equal(made[0], now):
-            self._made[kind] = now, Engine(OpenVINODecoder(backbone, _graph(self._task, kind)))
-        return self._made[kind][1]
+        if made is None or made[1] != factors or not np.array_equal(made[0], now):
+            self._made[kind] = now, factors, Engine(OpenVINODecoder(backbone, _graph(self._task, kind)))
+        return self._made[kind][2]
 
 
 def kept_graphs() -> Path:
@@ -128,7 +131,15 @@ def kept_graphs() -> Path:
 
 def _graph(task: Any, kind: OpenVINO) -> Path:
     """The graph of a model, which is written unless it is there."""
-    place = kept_graphs() / _key(task, kind)
+    kept = kept_graphs()
+    kept.mkdir(parents=True, exist_ok=True, mode=0o700)
+    why = why_not_private(kept)
+    if why is not None:
+        raise ValueError(
+            "The folder of graphs for engine='openvino', in that of Keras (KERAS_HOME), must be one of this user to "
+            f"which nobody else may write; {kept} {why}"
+        )
+    place = kept / _key(task, kind)
     with contextlib.suppress(FileNotFoundError):
         os.utime(place / _GRAPH)  # the ones that have not been used for the longest time go
     if not (place / _GRAPH).exists():
@@ -137,13 +148,19 @@ def _graph(task: Any, kind: OpenVINO) -> Path:
         model = stateful_model(task.backbone, last_alone=True)
         if kind.weights != "float32":
             model = compressed(model, kind.weights)
-        place.parent.mkdir(parents=True, exist_ok=True)
         with replace_folder(place, lambda old: True, "graph of OpenVINO") as folder:
             openvino.save_model(model, folder / _GRAPH, compress_to_fp16=False)
-        graphs = sorted(place.parent.glob(f"*/{_GRAPH}"), key=lambda graph: graph.stat().st_mtime)
-        for graph in graphs[:-MOST_KEPT]:
+        for graph in sorted(kept.glob(f"*/{_GRAPH}"), key=_used_at)[:-MOST_KEPT]:
+            graph.unlink(missing_ok=True)  # first: it says that the others are there
             shutil.rmtree(graph.parent, ignore_errors=True)
     return place / _GRAPH
+
+
+def _used_at(graph: Path) -> float:
+    """When a graph was used last; long ago if another process has removed it."""
+    with contextlib.suppress(FileNotFoundError):
+        return graph.stat().st_mtime
+    return 0.0
 
 
 def _key(task: Any, kind: OpenVINO) -> str:
@@ -160,8 +177,15 @@ def _key(task: Any, kind: OpenVINO) -> str:
         "packages": [importlib.metadata.version(package) for package in _PACKAGES],
         "code": [[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files],
         "shapes": [list(variable.shape) for variable in variables],
+        "factors": _factors(backbone),
     }
     digest.update(json.dumps(about, sort_keys=True, default=str).encode())
     for variable in variables:
         digest.update(np.ascontiguousarray(keras.ops.convert_to_numpy(variable)).data)
     return digest.hexdigest()[:24]
+
+
+def _factors(backbone: Any) -> list[Any]:
+    """What the active low-rank updates of each map are multiplied by, which no weight says."""
+    maps = [layer for layer in sublayers(backbone) if isinstance(layer, Dense)]
+    return [[layer.updates[name].alpha for name in layer.active_updates] for layer in maps]

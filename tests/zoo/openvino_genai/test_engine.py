@@ -83,6 +83,35 @@ def test_graphs_follow_the_weights_and_are_kept(tiny_llama, tmp_path, monkeypatc
     assert len(list(graphs.glob("*/*.xml"))) <= engines.MOST_KEPT
 
 
+def test_graphs_follow_the_factors_of_updates(tiny_llama, tmp_path, monkeypatch):
+    """Of which no weight says anything."""
+    tiny_llama.save_to_preset(tmp_path)
+    model, made = zoo.CausalLM.from_preset(tmp_path), []
+    monkeypatch.setattr(engines, "_graph", lambda *given: made.append(engines._key(*given)))
+    monkeypatch.setattr(engines, "OpenVINODecoder", lambda backbone, path: backbone)
+    held = engines.OpenVINOEngines(model)
+    for alpha in (2.0, 8.0):
+        model.enable_lora(2, alpha=alpha)
+        for variable in model.trainable_variables:
+            variable.assign(keras.ops.full(variable.shape, 0.1))
+        for _ in range(2):
+            held.engine(engines.OpenVINO())
+        model.remove_adapters("default")
+    assert len(set(made)) == len(made) == 2
+
+
+def test_graphs_of_others_are_not_run(tiny_llama, tmp_path, monkeypatch):
+    folder = tmp_path / "graphs"
+    monkeypatch.setattr(engines, "kept_graphs", lambda: folder)
+    monkeypatch.setattr(engines, "stateful_model", None)
+    with pytest.raises(TypeError):
+        engines._graph(tiny_llama, engines.OpenVINO())
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)
+    with pytest.raises(ValueError, match=r"must be one of this user .*graphs has the mode 777: `chmod go-w`"):
+        engines._graph(tiny_llama, engines.OpenVINO())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
