@@ -600,6 +600,8 @@ def test_a_block_without_a_feed_forward_network(placement):
     expected = x + np.asarray(block.attention(norm(x))) if placement == "pre" else norm(x + block.attention(x))
     np.testing.assert_allclose(outputs, expected, atol=1e-5)
     assert list(block.norms) == ["attention"]
+    again = TransformerBlock.from_config(block.get_config())
+    assert again.feed_forward is None
 
 
 @pytest.mark.parametrize("by", ["positions", "padding_mask"])
