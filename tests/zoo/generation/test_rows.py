@@ -50,6 +50,11 @@ KINDS = {
         "attention": AttentionConfig(2),
         "mixer": MixerConfig("gated_delta_rule", layers=(True, False), num_heads=2, key_dim=6),
     },
+    # no layer has keys and values
+    "state_space": {
+        "position": PositionConfig("none"),
+        "mixer": MixerConfig("state_space", num_heads=4, num_key_heads=2, key_dim=6),
+    },
     "alibi": {"position": PositionConfig("alibi"), "attention": AttentionConfig(2)},
     "sinusoidal": {"position": PositionConfig("sinusoidal"), "attention": AttentionConfig(2)},
     "relative_bias": {"position": PositionConfig("relative_bias"), "attention": AttentionConfig(2)},
