@@ -20,13 +20,17 @@ gc.set_threshold(100_000, 20, 100)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of a test with the mark `sampled(count)` so many cases run, spread from first to last; the others are `slow`."""
+    """Of a test with the mark `sampled(count)` so many cases run, spread from first to last; the others are `slow`.
+
+    On JAX one case of each test runs: it compiles each anew.
+    """
     cases = collections.defaultdict(list)
+    on_jax = os.environ.get("KERAS_BACKEND") == "jax"
     for item in items:
-        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+        if (on_jax or item.get_closest_marker("sampled")) and not item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0]].append(item)
     for of_test in cases.values():
-        (count,) = of_test[0].get_closest_marker("sampled").args
+        count = 1 if on_jax else of_test[0].get_closest_marker("sampled").args[0]
         kept = {index * len(of_test) // count for index in range(count)}
         for index, item in enumerate(of_test):
             if index not in kept:

@@ -9,12 +9,9 @@ import pytest
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """All tests of layers run on every backend, those with several cases with the first: JAX compiles each anew."""
-    seen = set()
+    """All tests of layers run on every backend."""
     for item in items:
-        test = item.nodeid.partition("[")[0]
-        if Path(__file__).parent in item.path.parents and test not in seen:
-            seen.add(test)
+        if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.backends)
 
 
