@@ -137,7 +137,7 @@ def check_logits(task, inputs, expected):
     np.testing.assert_allclose(logits, expected.reshape(logits.shape), **TOLERANCE)
 
 
-@pytest.mark.sampled(30)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("case", TASKS)
 def test_logits_and_back(case, reference, golden, tmp_path):
     inputs, expected = golden(case)
