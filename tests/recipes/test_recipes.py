@@ -309,6 +309,7 @@ def batches_of(data, epoch, skip):
     return [keras.tree.map_structure(np.asarray, batch) for batch in data.dataset]
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, processes, capsys):
     """kill -9 in the second epoch of a model with dropout and a counter of its own; the same command resumes."""
     options = ("--training.save_every", "2", "--export", "false")

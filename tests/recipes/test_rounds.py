@@ -19,6 +19,7 @@ def history(folder):
     return {name: [float(row[name]) for row in rows] for name in rows[0]}
 
 
+@pytest.mark.slow
 def test_a_run_in_rounds_that_is_made_longer(tmp_path, capsys):
     """Rounds end within epochs; the resumed run has the numbers of the one that was long from the beginning."""
     for name in ("long", "resumed"):

@@ -40,8 +40,8 @@ def writer(tmp_path_factory):
     return folder
 
 
-# they train as language_model and translate do
-SLOW = ("finetune", "summarize")
+# they train as language_model does; tests/recipes/test_translate.py has a run
+SLOW = ("finetune", "summarize", "translate")
 
 
 @pytest.mark.parametrize("recipe", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in RECIPES])

@@ -10,6 +10,10 @@ import httpx  # noqa: E402
 TALK = [{"role": "user", "content": "who are you"}]
 
 
+# exports and a server of its own: minutes
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def address(chat_model, trained, tmp_path_factory, run_server):
     folder = tmp_path_factory.mktemp("whole")

@@ -291,6 +291,7 @@ def fresh(loop, chat_export):
         os.kill(worker.pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stuck_is_given_up(loop, fresh, monkeypatch):
     from zoo.serving import worker_client
 
@@ -310,6 +311,7 @@ def test_a_worker_that_is_stuck_is_given_up(loop, fresh, monkeypatch):
     assert loop.run(ask()) == "late"
 
 
+@pytest.mark.slow
 def test_what_is_being_written_may_be_left_while_a_worker_is_closed(loop, fresh):
     async def leave():
         pieces = fresh.write({"text": "hello", "max_new_tokens": 150, "streams_text": True})
@@ -326,6 +328,7 @@ def test_what_is_being_written_may_be_left_while_a_worker_is_closed(loop, fresh)
     loop.run(leave())
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_worker(loop, chat_export):
     async def start_and_kill():
         worker = await WorkerClient.start(chat_export, {})
@@ -339,6 +342,7 @@ def test_nothing_is_left_of_a_worker(loop, chat_export):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+@pytest.mark.slow
 def test_a_worker_ends_with_its_server(loop, fresh, monkeypatch):
     async def vanish():
         pieces = fresh.write({"text": "hello", "max_new_tokens": 150})
