@@ -126,7 +126,7 @@ class OpenVINOEngines:
 
 def kept_graphs() -> Path:
     """Returns the folder of all graphs of a user, in that of Keras (`KERAS_HOME`)."""
-    return Path(keras.config.keras_home(), "zoo_openvino")
+    return Path(os.environ.get("KERAS_HOME") or "~/.keras", "zoo_openvino").expanduser()
 
 
 def _graph(task: Any, kind: OpenVINO) -> Path:

@@ -91,7 +91,9 @@ def read_config_file(directory: Path) -> dict[str, Any]:
         ValueError: If it is no plain JSON object, or holds more values than the configuration of any model.
         FileNotFoundError: If there is none.
     """
-    return read_json(directory / CONFIG_FILE, most_values=MOST_CONFIG_VALUES)
+    # as Transformers 5 writes the number for which older versions wrote the word
+    infinity = {"__float__": "Infinity"}
+    return read_json(directory / CONFIG_FILE, most_values=MOST_CONFIG_VALUES, infinity=infinity)
 
 
 @contextlib.contextmanager

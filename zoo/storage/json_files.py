@@ -24,14 +24,14 @@ _KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
 
 
 def read_json(
-    path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, most_values: int | None = None
+    path: str | os.PathLike[str], most_bytes: int = MOST_BYTES, most_values: int | None = None, infinity: Any = math.inf
 ) -> dict[str, Any]:
     """Returns the object in a JSON file.
 
     Args:
         path: The file.
         most_bytes: Largest size that is read.
-        most_values: As for `parse_json`.
+        most_values, infinity: As for `parse_json`.
 
     Raises:
         ValueError: If the file is larger, is not JSON or not an object, or breaks a limit of `parse_json`.
@@ -43,7 +43,7 @@ def read_json(
     'bert'
     """
     content = read_bytes(path, most_bytes)
-    return require_object(parse_json(content, str(path), most_values), str(path))
+    return require_object(parse_json(content, str(path), most_values, infinity), str(path))
 
 
 def read_bytes(path: str | os.PathLike[str], most_bytes: int) -> bytes:
@@ -69,13 +69,14 @@ def read_bytes(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     return content
 
 
-def parse_json(content: bytes, source: str, most_values: int | None = None) -> Any:
+def parse_json(content: bytes, source: str, most_values: int | None = None, infinity: Any = math.inf) -> Any:
     """Returns the value of JSON text.
 
     Args:
         content: The text in UTF-8.
         source: Name of the file, for errors.
         most_values: Largest number of values, including commas in texts; None for 8 million.
+        infinity: What the word `Infinity` stands for, which is no JSON but written by Python.
 
     Raises:
         ValueError: If the text is not JSON, is nested more than 32 deep, has too many values, has a key twice in one
@@ -104,8 +105,11 @@ def parse_json(content: bytes, source: str, most_values: int | None = None) -> A
             raise ValueError(f"the key {quote(twice, most=80)} occurs twice in one object")
         return values
 
+    def constant(name: str) -> Any:
+        return infinity if name == "Infinity" else float(name)
+
     try:
-        values = json.loads(content.decode("utf-8"), object_pairs_hook=without_duplicates)
+        values = json.loads(content.decode("utf-8"), object_pairs_hook=without_duplicates, parse_constant=constant)
     except RecursionError:
         position = _first_too_deep(content)
         key = _key_before(content, position)

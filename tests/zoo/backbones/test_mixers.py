@@ -5,6 +5,7 @@ import pytest
 from keras import ops
 
 import zoo
+from zoo.backbones.backbone import default_policy
 from zoo.config.checks import ChoiceError
 from zoo.generation import Engine
 from zoo.openvino_genai.stateful import require_stateful
@@ -68,6 +69,24 @@ def test_positions_that_depend_on_the_length_of_the_text(kind):
         hidden, state = backbone.advance(token_ids[:, end - 1 : end], end - 1, state, constants)
         expected = backbone({"token_ids": token_ids[:, :end], "padding_mask": mask[:, :end]})
         np.testing.assert_allclose(hidden[:, 0], expected[:, -1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MIXERS)
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_cached_steps_in_half_precision(kind, dtype):
+    with default_policy(dtype):
+        backbone = zoo.Backbone.from_config(config_of(kind))
+    token_ids, mask = np.arange(10).reshape(2, 5), np.ones((2, 5), "bool")
+    state, constants = backbone.start_decoding({"padding_mask": mask}, 5)
+    first, state = backbone.advance(token_ids[:, :3], 0, state, constants)
+    parts = [first]
+    for place in (3, 4):
+        hidden, state = backbone.advance(token_ids[:, place : place + 1], place, state, constants)
+        parts.append(hidden)
+    found = ops.cast(ops.concatenate(parts, axis=1), "float32")
+    expected = ops.cast(backbone({"token_ids": token_ids, "padding_mask": mask}), "float32")
+    # eight bits of each number, in hidden states of a size of 1
+    np.testing.assert_allclose(found, expected, atol=0.1, rtol=0.1)
 
 
 def test_batches_of_no_rows(backbone):

@@ -261,6 +261,18 @@ def test_rounded_frequencies(copy, tmp_path):
         load_backbone(folder)
 
 
+@pytest.mark.parametrize("word", ["Infinity", '{"__float__": "Infinity"}'])
+def test_infinite_numbers_of_older_and_newer_files(copy, word):
+    folder = copy("mamba2")
+    config = folder / "config.json"
+    values = json.loads(config.read_text())
+    config.write_text(json.dumps({**values, "time_step_limit": [0.0, "END"]}).replace('"END"', word))
+    assert load_backbone(folder).config.mixer.step_limit == (0.0, None)
+    config.write_text(json.dumps({**values, "layer_norm_epsilon": "END"}).replace('"END"', word))
+    with pytest.raises(ValueError, match="layer_norm_epsilon must be"):
+        load_backbone(folder)
+
+
 def test_no_table_for_outputs(reference):
     with pytest.raises(ValueError, match="cls.predictions.decoder.weight must be that of a file with these weights"):
         MaskedLM.from_preset(reference / "rembert_classifier")

@@ -21,9 +21,9 @@ TEXTS = ["alpha", "beta gamma kappa", "omega theta alpha beta"]
 
 @pytest.fixture(autouse=True)
 def graphs(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.getbasetemp() / "graphs"
-    monkeypatch.setattr(engines, "kept_graphs", lambda: folder)
-    return folder
+    home = tmp_path_factory.getbasetemp() / "keras"
+    monkeypatch.setenv("KERAS_HOME", str(home))
+    return home / "zoo_openvino"
 
 
 @pytest.mark.parametrize(
