@@ -1,7 +1,7 @@
 """What layers have in common that take the place of causal attention: their call, and what they know about tokens."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -252,6 +252,28 @@ class StateMixer(CausalMixer):
     def widths(self) -> tuple[int, int]:
         """Widths of all keys and of all values."""
         return self.num_key_heads * self.key_dim, self.num_heads * self.value_dim
+
+    def convolve(
+        self, inputs: Any, projections: Sequence[Any], view: MixerView, cache: dict[str, Any] | None
+    ) -> tuple[Any, dict[str, Any], Any]:
+        """Returns what the convolution makes of the results of linear maps, and what a cache says.
+
+        Args:
+            inputs: `(batch, length, width)`.
+            projections: The linear maps, whose results stand side by side.
+            view, cache: As for `mix`.
+
+        Returns:
+            The results, `(batch, length, width of all)`; the entries of the cache after them, `{}` without one; and the
+            state before them, `(batch, num_key_heads, group, key_dim, value_dim)`, None without one.
+        """
+        mixed = ops.concatenate([projection(inputs) for projection in projections], axis=-1)
+        if cache is None:
+            return self.convolution(mixed, view=view), {}, None
+        mixed, written = self.convolution(mixed, view=view, cache={"entry": cache["entry"]})
+        heads, group = self.num_key_heads, self.num_heads // self.num_key_heads
+        shape = (sizes(inputs)[0], heads, group, self.key_dim, self.value_dim)
+        return mixed, written, ops.reshape(cache["state"], shape)
 
     def make_cache(self, batch_size: Any, capacity: Any) -> dict[str, Any]:
         """Returns an empty cache: `{"entry": (batch, 1, slots, width), "state": (batch, heads, key_dim, value_dim)}`.

@@ -117,13 +117,7 @@ class GatedDeltaRule(StateMixer):
         batch, length = sizes(inputs)[:2]
         heads, group = self.num_key_heads, self.num_heads // self.num_key_heads
         projections = (self.query_projection, self.key_projection, self.value_projection)
-        mixed = ops.concatenate([projection(inputs) for projection in projections], axis=-1)
-        written, state = {}, None
-        if cache is None:
-            mixed = self.convolution(mixed, view=view)
-        else:
-            mixed, written = self.convolution(mixed, view=view, cache={"entry": cache["entry"]})
-            state = ops.reshape(cache["state"], (batch, heads, group, self.key_dim, self.value_dim))
+        mixed, written, state = self.convolve(inputs, projections, view, cache)
         keys, _ = self.widths
         query, key, value = ops.split(ops.silu(mixed), [keys, 2 * keys], axis=-1)
         query, key = (_unit(ops.reshape(x, (batch, length, heads, self.key_dim))) for x in (query, key))

@@ -141,13 +141,7 @@ class StateSpace(StateMixer):
         batch, length = sizes(inputs)[:2]
         heads, group = self.num_key_heads, self.num_heads // self.num_key_heads
         projections = (self.value_projection, self.key_projection, self.query_projection)
-        mixed = ops.concatenate([projection(inputs) for projection in projections], axis=-1)
-        written, state = {}, None
-        if cache is None:
-            mixed = self.convolution(mixed, view=view)
-        else:
-            mixed, written = self.convolution(mixed, view=view, cache={"entry": cache["entry"]})
-            state = ops.reshape(cache["state"], (batch, heads, group, self.key_dim, self.value_dim))
+        mixed, written, state = self.convolve(inputs, projections, view, cache)
         keys, values = self.widths
         value, key, query = ops.split(ops.cast(ops.silu(mixed), "float32"), [values, values + keys], axis=-1)
         value = ops.reshape(value, (batch, length, heads, group, self.value_dim))
