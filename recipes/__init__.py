@@ -21,5 +21,5 @@ LAZY = (
     "zoo.serving.tensorflow_grpc",
 )
 # parts of `zoo` that do without the rest of it, such as what a server's process needs
-APART = ("zoo.extras", "zoo.lark", "zoo.serving", "zoo.version")
+APART = ("zoo.extras", "zoo.lark", "zoo.private_folders", "zoo.serving", "zoo.version")
 sys.meta_path.insert(0, LazyImports(*LAZY, apart=APART))

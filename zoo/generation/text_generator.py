@@ -170,7 +170,7 @@ class TextGenerator(TokenGenerator):
         batches = None if cache is not None or return_cache else batch_size
         given = {"options": options, "seed": seed}
         if engine is not None:
-            decoding = self.on_openvino(
+            decoding = self.engines.engine(
                 engine, options, draft=draft, grammar=grammar, cache=cache, return_cache=return_cache
             )
         elif grammar is None:
@@ -263,7 +263,7 @@ class TextGenerator(TokenGenerator):
             return iter(())
         given = {"options": settings, "seed": seed}
         if engine is not None:
-            decoding = self.on_openvino(engine, settings, draft=draft, grammar=grammar)
+            decoding = self.engines.engine(engine, settings, draft=draft, grammar=grammar)
         elif grammar is None:
             decoding = self.engine_with(draft)
         else:

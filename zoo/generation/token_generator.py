@@ -25,9 +25,11 @@ class TokenGenerator:
 
     Args:
         task: The task: its `backbone` decodes, its `preprocessor` makes prompts of texts.
+        engines: What makes the engines of other programs: `engines.engine(engine, options, **absent)` returns the one
+            that an argument `engine` names, or raises an error about one of the arguments.
     """
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self, task: Any, engines: Any) -> None:
         self._task = task
         self.backbone: Any = task.backbone
         self.engine: Engine = Engine(task.backbone)
@@ -36,8 +38,7 @@ class TokenGenerator:
         self._looking_up: Engine | None = None
         # the tokenizer, and what knows its tokens, of the last text that followed a grammar
         self._following: tuple[Any, TokenMasks, GrammarEngine] | None = None
-        # those of OpenVINO, which need its package
-        self._on_openvino: Any = None
+        self.engines: Any = engines
 
     def generate_tokens(
         self,
@@ -121,7 +122,7 @@ class TokenGenerator:
         limits = room(lengths, source_lengths, longest, preprocessor.start_tokens)
         for row in np.flatnonzero(limits < 1):
             raise ValueError(f"prompts[{row}] must be shorter than {longest} tokens, got {lengths[row]}.")
-        decoding = self.engine_with(draft) if engine is None else self.on_openvino(engine, settings, draft=draft)
+        decoding = self.engine_with(draft) if engine is None else self.engines.engine(engine, settings, draft=draft)
         session = decoding.begin(prompts, settings, source=source, limits=limits, seed=seed, streams=streams)
         return session.advance().result()
 
@@ -208,26 +209,6 @@ class TokenGenerator:
         if drafted is None or drafted[0] is not other.backbone:
             drafted = self._drafted = other.backbone, Engine(self.backbone, other.backbone)
         return drafted[1]
-
-    def on_openvino(self, engine: Any, options: GenerationOptions, **absent: Any) -> Engine:
-        """Returns the engine whose steps OpenVINO computes.
-
-        Args:
-            engine: As for `generate`.
-            options: The settings of the generation.
-            **absent: Arguments that must not be given then.
-
-        Raises:
-            ValueError: If it is none, or cannot generate so.
-            ImportError: If the extra `openvino` is not installed.
-        """
-        from zoo.openvino_genai.engines import OpenVINOEngines, get_engine, require_possible
-
-        kind = get_engine(engine)
-        require_possible(options, **absent)
-        if self._on_openvino is None:
-            self._on_openvino = OpenVINOEngines(self._task)
-        return self._on_openvino.engine(kind)
 
     def following(self, grammar: Any, options: GenerationOptions) -> tuple[GrammarEngine, Callable[[], TextMask]]:
         """Returns the engine of texts that follow a grammar, and what makes the mask of one.

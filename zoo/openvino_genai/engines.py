@@ -53,44 +53,6 @@ class OpenVINO:
             raise ValueError(f"engine.weights must be one of {', '.join(map(repr, WEIGHTS))}, got {self.weights!r}.")
 
 
-def get_engine(value: Any) -> OpenVINO:
-    """Returns the engine that an argument names.
-
-    Args:
-        value: "openvino", a dictionary such as `{"name": "openvino", "weights": "int8"}`, or an `OpenVINO`.
-
-    Raises:
-        ValueError: If it is none of them.
-
-    Example:
-
-    >>> get_engine({"name": "openvino", "weights": "int8"})
-    OpenVINO(weights='int8')
-    """
-    if isinstance(value, OpenVINO):
-        return value
-    options = {"name": value} if isinstance(value, str) else value
-    if isinstance(options, Mapping) and options.get("name") == NAME and set(options) <= {"name", "weights"}:
-        return OpenVINO(**{key: options[key] for key in options if key != "name"})
-    raise ValueError(f"engine must be None, {NAME!r}, or {{'name': {NAME!r}, 'weights': ...}}, got {shorten(value)}.")
-
-
-def require_possible(options: GenerationOptions, **absent: Any) -> None:
-    """Raises a ValueError if OpenVINO cannot generate so.
-
-    Args:
-        options: Settings of the generation.
-        **absent: Further arguments, which must be None or False.
-    """
-    for name, value in {**absent, "jit_compile": options.jit_compile}.items():
-        if value is not None and value is not False:
-            raise ValueError(f"{name} must be left out with engine={NAME!r}, got {shorten(value)}.")
-    if options.sampler.needs_hidden:
-        raise ValueError(
-            f"sampler must not read hidden states with engine={NAME!r}, which keeps them, got {options.sampler!r}."
-        )
-
-
 class OpenVINOEngines:
     """The engines of a task, made anew when its weights have changed.
 
@@ -102,16 +64,21 @@ class OpenVINOEngines:
         self._task = task
         self._made: dict[OpenVINO, tuple[np.ndarray, list[Any], Engine]] = {}
 
-    def engine(self, kind: OpenVINO) -> Engine:
-        """Returns the engine that writes with the weights that the model has now.
+    def engine(self, engine: Any, options: GenerationOptions, **absent: Any) -> Engine:
+        """Returns the engine that an argument names, which writes with the weights that the model has now.
 
         Args:
-            kind: How the weights are held.
+            engine: "openvino", a dictionary such as `{"name": "openvino", "weights": "int8"}`, or an `OpenVINO`.
+            options: Settings of the generation.
+            **absent: Further arguments, which must be None or False.
 
         Raises:
-            ValueError: If OpenVINO cannot hold the model, or others may write to the folder of graphs.
+            ValueError: If the engine is none of them, if OpenVINO cannot hold the model or generate so, or if others
+                may write to the folder of graphs.
             ImportError: If the extra `openvino` is not installed.
         """
+        kind = _kind(engine)
+        _require_possible(options, absent)
         require_tensorflow()
         require_format("openvino")
         backbone = self._task.backbone
@@ -122,6 +89,27 @@ class OpenVINOEngines:
         if made is None or made[1] != factors or not np.array_equal(made[0], now):
             self._made[kind] = now, factors, Engine(OpenVINODecoder(backbone, _graph(self._task, kind)))
         return self._made[kind][2]
+
+
+def _kind(engine: Any) -> OpenVINO:
+    """The kind of engine that an argument names."""
+    if isinstance(engine, OpenVINO):
+        return engine
+    options = {"name": engine} if isinstance(engine, str) else engine
+    if isinstance(options, Mapping) and options.get("name") == NAME and set(options) <= {"name", "weights"}:
+        return OpenVINO(**{key: options[key] for key in options if key != "name"})
+    raise ValueError(f"engine must be None, {NAME!r}, or {{'name': {NAME!r}, 'weights': ...}}, got {shorten(engine)}.")
+
+
+def _require_possible(options: GenerationOptions, absent: Mapping[str, Any]) -> None:
+    """Raises a ValueError if OpenVINO cannot generate so."""
+    for name, value in {**absent, "jit_compile": options.jit_compile}.items():
+        if value is not None and value is not False:
+            raise ValueError(f"{name} must be left out with engine={NAME!r}, got {shorten(value)}.")
+    if options.sampler.needs_hidden:
+        raise ValueError(
+            f"sampler must not read hidden states with engine={NAME!r}, which keeps them, got {options.sampler!r}."
+        )
 
 
 def kept_graphs() -> Path:

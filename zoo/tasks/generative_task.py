@@ -12,6 +12,7 @@ from zoo.export import Endpoint, Field, Request, with_defaults
 from zoo.generation import GenerationDefaults, GraphGenerator, Greedy, TextGenerator, TextScorer, get_sampler
 from zoo.generation.checks import as_seed
 from zoo.inspect.row import Decisions
+from zoo.openvino_genai import OpenVINOEngines
 from zoo.preprocessing.rows import as_sequence
 from zoo.signatures import signature_of
 from zoo.tasks.row_endpoints import row_endpoints
@@ -78,7 +79,7 @@ class GenerativeTask(Task):
             generation, backbone.config.vocabulary_size
         )
         self.token_head: TokenHead = TokenHead(backbone.score, backbone.output_map)
-        self.generator: TextGenerator = TextGenerator(self)
+        self.generator: TextGenerator = TextGenerator(self, OpenVINOEngines(self))
         self.scorer: TextScorer = TextScorer(self)
         self.built = True
 

@@ -68,6 +68,7 @@ OPTIONS = {
         "head_dropout": 0.2,
         "max_answer_length": 4,
         "no_answer_threshold": 1.5,
+        "separator_id": 3,
     },
     ReplacedTokenDetector: {**TEXT, "replace_rate": 0.3, "hidden_activation": "relu"},
     TextEmbedder: {
