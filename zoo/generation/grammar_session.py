@@ -57,22 +57,13 @@ class GrammarEngine:
 
         Args:
             prompts, limits, seed, streams: As for `Engine.begin`.
-            options: Settings of the generation: of samplers `Greedy` and `Sample`, and neither processors, stop
-                sequences nor a draft.
+            options: Settings of the generation, which `require_followed` takes.
             mask: Returns the mask of a text at its beginning.
             source: None, as for a decoder.
 
         Raises:
-            ValueError: If the options have others, or the seed is none.
+            ValueError: If the seed is none.
         """
-        if options.lookahead:
-            raise ValueError("draft must be None with a grammar.")
-        if options.processors:
-            raise _refusal("processors", "be empty", list(options.processors), [])
-        if options.stop_sequences:
-            raise _refusal("stop", "hold strings alone", list(options.stop_sequences), [])
-        if options.sampler.row_settings is None:
-            raise _refusal("sampler", "be Greedy() or Sample(...) without typical_p", options.sampler, "greedy")
         return GrammarSession(self, prompts, options, mask, np.asarray(limits), as_seed(seed), streams)
 
     def checksums(self) -> np.ndarray:
@@ -250,6 +241,23 @@ class GrammarSession:
             if not ended[row]:
                 mask.accept(token)
             self.done[row] = ended[row] or mask.must_end or len(text) >= self._limits[row]
+
+
+def require_followed(options: GenerationOptions) -> None:
+    """Raises a ValueError if texts cannot follow a grammar with these settings.
+
+    Args:
+        options: Settings of the generation: of samplers `Greedy` and `Sample`, and neither processors, stop sequences
+            nor a draft.
+    """
+    if options.lookahead:
+        raise ValueError("draft must be None with a grammar.")
+    if options.processors:
+        raise _refusal("processors", "be empty", list(options.processors), [])
+    if options.stop_sequences:
+        raise _refusal("stop", "hold strings alone", list(options.stop_sequences), [])
+    if options.sampler.row_settings is None:
+        raise _refusal("sampler", "be Greedy() or Sample(...) without typical_p", options.sampler, "greedy")
 
 
 def _refusal(name: str, wanted: str, got: Any, instead: Any) -> ValueError:

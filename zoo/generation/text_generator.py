@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from zoo.generation.chat import Conversations, Texts, read_asked
-from zoo.generation.checks import require_count
+from zoo.generation.checks import as_seed, require_count
 from zoo.generation.engine import Engine
 from zoo.generation.grammar_session import GrammarEngine, GrammarSession
 from zoo.generation.grammars import Grammar
@@ -168,7 +168,7 @@ class TextGenerator(TokenGenerator):
         )
         # a cache has its rows in the order of the texts
         batches = None if cache is not None or return_cache else batch_size
-        given = {"options": options, "seed": seed}
+        given = {"options": options, "seed": as_seed(seed)}
         if engine is not None:
             decoding = self.engines.engine(
                 engine, options, draft=draft, grammar=grammar, cache=cache, return_cache=return_cache
@@ -259,15 +259,15 @@ class TextGenerator(TokenGenerator):
             max_new_tokens=chosen.max_new_tokens,
             truncate=truncate,
         )
-        if not request.prompts:
-            return iter(())
-        given = {"options": settings, "seed": seed}
+        given = {"options": settings, "seed": as_seed(seed)}
         if engine is not None:
             decoding = self.engines.engine(engine, settings, draft=draft, grammar=grammar)
         elif grammar is None:
             decoding = self.engine_with(draft)
         else:
             decoding, given["mask"] = self.following(grammar, settings)
+        if not request.prompts:
+            return iter(())
         every = np.arange(len(request.prompts))
         session = decoding.begin(**request.take(every), streams=every, **given)
         session.watch_weights()

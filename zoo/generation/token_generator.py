@@ -9,7 +9,7 @@ import numpy as np
 from zoo.generation.checks import is_integer, require_count
 from zoo.generation.defaults import GenerationDefaults
 from zoo.generation.engine import Engine
-from zoo.generation.grammar_session import GrammarEngine
+from zoo.generation.grammar_session import GrammarEngine, require_followed
 from zoo.generation.grammars import Grammar
 from zoo.generation.prompt_lookup import PromptLookup
 from zoo.generation.request import GenerationOptions, proposals_of, room, split_stops
@@ -218,7 +218,8 @@ class TokenGenerator:
             options: The settings of the generation, which name the tokens that end a text.
 
         Raises:
-            TypeError, ValueError: If it is no grammar, or none that texts of this model can follow.
+            TypeError, ValueError: If it is no grammar, none that texts of this model can follow, or none that they can
+                with these settings.
         """
         if not isinstance(grammar, Grammar):
             raise TypeError(f"grammar must be one of zoo.generation, such as JSONSchema(...), got {shorten(grammar)}.")
@@ -227,6 +228,7 @@ class TokenGenerator:
                 "grammar must be None with this model: it takes a decoder without recurrence, of positions that do not "
                 "depend on the length of the whole text."
             )
+        require_followed(options)
         tokenizer = self.preprocessor.require_tokenizer("grammar")
         if self._following is None or self._following[0] is not tokenizer:
             masks = TokenMasks(spellings_of(tokenizer, self.backbone.config.vocabulary_size))

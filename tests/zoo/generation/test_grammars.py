@@ -209,6 +209,12 @@ def test_what_goes_with_no_grammar_is_refused_by_name(model, options, argument):
         model.generate("hello", **{"grammar": ANYTHING, **options})
 
 
+def test_settings_are_refused_where_there_is_no_text(model):
+    for way in (model.generate, model.stream):
+        with pytest.raises(ValueError, match="^stop must hold strings alone with a grammar"):
+            way([], grammar=ANYTHING, stop=[[3, 4]])
+
+
 def test_what_the_model_says_of_generation_can_be_left_out(model):
     """Nobody gave it, so the message says how to do without."""
     for generation, argument, other in (

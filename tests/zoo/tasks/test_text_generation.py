@@ -97,6 +97,21 @@ def test_stream_of_many_texts(model, stop):
     assert list(model.stream([], **options)) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"engine": "nonsense"}, "engine must be None, 'openvino'.* got 'nonsense'"),
+        ({"draft": "nonsense"}, "draft must be a task that writes texts or 'prompt_lookup', got 'nonsense'"),
+        ({"grammar": "nonsense"}, "grammar must be one of zoo.generation.* got 'nonsense'"),
+        ({"seed": -1}, "seed must be an integer from 0"),
+    ],
+)
+@pytest.mark.parametrize("way", ["generate", "stream"])
+def test_arguments_are_checked_where_there_is_no_text(tiny_llama, way, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        getattr(tiny_llama, way)([], **options)
+
+
 def test_stop_strings_end_the_work(model):
     """A stop string in the first tokens: the rest is not generated, whatever the model."""
     text = model.generate(TEXTS[0], strip_prompt=True, jit_compile=False)
