@@ -45,6 +45,16 @@ def require_format(format: Any) -> None:
             f"{what} can be written with the TensorFlow backend only, this is {keras.backend.backend()!r}: save "
             "the model with save_to_preset() and load it with KERAS_BACKEND=tensorflow."
         )
+    require_packages(what, format)
+
+
+def require_packages(what: str, format: str) -> None:
+    """Raises an ImportError if packages of a format are missing.
+
+    Args:
+        what: What needs them, for the error.
+        format: The format.
+    """
     missing = [name for name in _PACKAGES.get(format, ()) if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f'{what} needs {", ".join(missing)}: pip install "keras-transformer-zoo[{format}]"')
@@ -68,21 +78,31 @@ def require_plain_weights(
     """
     if weights not in allowed:
         raise ValueError(f"weights must be one of {', '.join(map(repr, allowed))}, got {weights!r}.")
-    if any(getattr(layer, "quantization_mode", None) for layer in sublayers(model)):
-        raise ValueError(
-            f"The format {format!r} needs a model that is not quantized: its own tool quantizes, with weights='int8'. "
-            "Load the model as it was before quantize()."
-        )
-    if model.compute_dtype != "float32":
-        raise ValueError(
-            f"The format {format!r} holds models that compute in float32, this one computes in {model.compute_dtype}: "
-            "load it with from_preset(..., dtype='float32')."
-        )
+    require_float32(f"The format {format!r}", model)
     size = sum(4 * math.prod(variable.shape) for variable in model.variables)
     if most_bytes is not None and size > most_bytes:
         raise ValueError(
             f"The format {format!r} holds models of less than 2 GB, this one has {size / 2**30:.1f} GB: a SavedModel "
             "(format='tf_saved_model') has no such limit."
+        )
+
+
+def require_float32(what: str, model: keras.Model) -> None:
+    """Raises a ValueError if a model is quantized, or computes in another type than float32.
+
+    Args:
+        what: What needs another model, for the error.
+        model: A task or a backbone.
+    """
+    if any(getattr(layer, "quantization_mode", None) for layer in sublayers(model)):
+        raise ValueError(
+            f"{what} needs a model that is not quantized: its own tool quantizes, with weights='int8'. Load the model "
+            "as it was before quantize()."
+        )
+    if model.compute_dtype != "float32":
+        raise ValueError(
+            f"{what} needs a model that computes in float32, this one computes in {model.compute_dtype}: load it with "
+            "from_preset(..., dtype='float32')."
         )
 
 

@@ -16,17 +16,19 @@ import numpy as np
 
 from layers.dense import Dense
 from layers.keras_internals import sublayers
-from zoo.export.formats import OPENVINO_GENAI, require_format, require_plain_weights
+from zoo.export.formats import require_float32, require_packages
 from zoo.generation.engine import Engine
 from zoo.generation.request import GenerationOptions
 from zoo.openvino_genai.compression import WEIGHTS, compressed
 from zoo.openvino_genai.decoder import OpenVINODecoder, require_tensorflow
-from zoo.openvino_genai.stateful import require_stateful, stateful_model
+from zoo.openvino_genai.stateful import stateful_model, why_not_stateful
 from zoo.preprocessing.rows import shorten
 from zoo.private_folders import why_not_private
 from zoo.storage import replace_folder
 
 NAME = "openvino"
+# how errors call it
+_GIVEN = f"engine={NAME!r}"
 # Graphs that are kept. One in float32 is as large as its model.
 MOST_KEPT = 4
 _GRAPH = "openvino_model.xml"
@@ -80,10 +82,12 @@ class OpenVINOEngines:
         kind = _kind(engine)
         _require_possible(options, absent)
         require_tensorflow()
-        require_format("openvino")
+        require_packages(_GIVEN, NAME)
         backbone = self._task.backbone
-        require_stateful(backbone)
-        require_plain_weights(self._task, OPENVINO_GENAI, kind.weights, WEIGHTS, most_bytes=None)
+        reason = why_not_stateful(backbone)
+        if reason is not None:
+            raise ValueError(f"engine must be None with this model, got {NAME!r}: {reason}.")
+        require_float32(_GIVEN, self._task)
         now, factors = self._task.generator.engine.checksums(), _factors(backbone)
         made = self._made.get(kind)
         if made is None or made[1] != factors or not np.array_equal(made[0], now):
@@ -105,10 +109,10 @@ def _require_possible(options: GenerationOptions, absent: Mapping[str, Any]) -> 
     """Raises a ValueError if OpenVINO cannot generate so."""
     for name, value in {**absent, "jit_compile": options.jit_compile}.items():
         if value is not None and value is not False:
-            raise ValueError(f"{name} must be left out with engine={NAME!r}, got {shorten(value)}.")
+            raise ValueError(f"{name} must be left out with {_GIVEN}, got {shorten(value)}.")
     if options.sampler.needs_hidden:
         raise ValueError(
-            f"sampler must not read hidden states with engine={NAME!r}, which keeps them, got {options.sampler!r}."
+            f"sampler must not read hidden states with {_GIVEN}, which keeps them, got {options.sampler!r}."
         )
 
 

@@ -25,18 +25,23 @@ def require_stateful(backbone: Any) -> None:
     Args:
         backbone: The backbone of a causal language model.
     """
-    refusal = _objection(backbone)
-    if refusal is not None:
+    reason = why_not_stateful(backbone)
+    if reason is not None:
         raise ValueError(
-            f"The format 'openvino_genai' cannot hold this model: {refusal}. The format 'openvino' leaves the caches "
+            f"The format 'openvino_genai' cannot hold this model: {reason}. The format 'openvino' leaves the caches "
             "to the caller, and a SavedModel (format='tf_saved_model') holds every model."
         )
 
 
-def _objection(backbone: Any) -> str | None:
+def why_not_stateful(backbone: Any) -> str | None:
+    """Returns why a backbone has no such form, as a sentence; None if it has one.
+
+    Args:
+        backbone: The backbone of a causal language model.
+    """
     config = backbone.config
     if getattr(config, "architecture", None) != "decoder":
-        return f"its pipelines take decoders alone, this is a {type(backbone).__name__} that is none"
+        return f"it is a {type(backbone).__name__} that is no decoder"
     if not backbone.decodes_rows:
         return "its positions depend on the length of the whole text, which a step does not know"
     if config.mixer is not None:

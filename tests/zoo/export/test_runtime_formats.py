@@ -275,7 +275,7 @@ def test_what_a_format_cannot_hold(make_task, encoders, writers, tmp_path, forma
     with pytest.raises(ValueError, match="needs a model that is not quantized: its own tool quantizes"):
         quantized.export(export, format=format)
     half = decoder_in("mixed_bfloat16", writers["window"])
-    with pytest.raises(ValueError, match="holds models that compute in float32, this one computes in bfloat16"):
+    with pytest.raises(ValueError, match="needs a model that computes in float32, this one computes in bfloat16"):
         half.export(export, format=format)
     with_rules = CausalLM(writers["window"].backbone, writers["window"].tokenizer, generation={"stop": ["eta"]})
     with pytest.raises(ValueError, match="is greedy, without the processors and stops"):

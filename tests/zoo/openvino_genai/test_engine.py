@@ -1,5 +1,7 @@
 """Texts of `generate(engine="openvino")` against those that Keras computes."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -130,6 +132,16 @@ def test_what_is_refused(tiny_llama, options, message):
         tiny_llama.generate(TEXTS, max_new_tokens=2, **{"engine": "openvino", **options})
 
 
-def test_models_that_have_no_such_form(untrained):
-    with pytest.raises(ValueError, match="cannot hold this model: its pipelines take decoders alone"):
+def test_models_that_have_no_such_form(untrained, tiny_llama, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="^engine must be None with this model, got 'openvino': it is a .* no decoder"):
         untrained.generate("alpha", engine="openvino")
+    tiny_llama.save_to_preset(tmp_path)
+    half = zoo.CausalLM.from_preset(tmp_path, dtype="bfloat16")
+    with pytest.raises(ValueError, match="^engine='openvino' needs a model that computes in float32.* bfloat16"):
+        half.generate("alpha", engine="openvino")
+    half.quantize("int8")
+    with pytest.raises(ValueError, match="^engine='openvino' needs a model that is not quantized"):
+        half.generate("alpha", engine="openvino")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"^engine='openvino' needs openvino, nncf: pip install .*\[openvino\]"):
+        tiny_llama.generate("alpha", engine="openvino")
