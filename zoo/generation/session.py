@@ -58,6 +58,11 @@ class Session:
         """Number of tokens of the longest row."""
         return int(ops.convert_to_numpy(self._carry["moving"]["position"]))
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state of the backbone."""
+        return self._carry["moving"]["state"]
+
     def advance(self, count: int | None = None) -> "Session":
         """Generates `count` more tokens per row, or a few more with a draft.
 
@@ -173,7 +178,7 @@ class Session:
                 f"{self._options.sampler!r}, which does not."
             )
         token_ids = [[*prompt, *text] for prompt, text in zip(self._prompts, self.generated(), strict=True)]
-        state = {name: value for name, value in self._carry["moving"]["state"].items() if name != "hidden"}
+        state = {name: value for name, value in self.state.items() if name != "hidden"}
         # the last generated token has not been fed
         known = np.minimum(self._lengths + np.maximum(self.result()["lengths"] - 1, 0), [len(ids) for ids in token_ids])
         starts, backbone = self._width - self._lengths, weakref.ref(self._engine.backbone)

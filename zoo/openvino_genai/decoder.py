@@ -1,7 +1,7 @@
 """A decoder whose steps OpenVINO computes, in the place of a backbone of `zoo.generation.Engine`."""
 
-import collections
 import itertools
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from zoo.generation.engine import Engine
+from zoo.generation.session import Session
 from zoo.openvino_genai.stateful import BEAMS, INPUTS, LOGITS
 
-# Texts that are generated at a time, as batches: each has keys and values of its own.
-MOST_SESSIONS = 4
 # By default some processors compute in bfloat16, and keep keys and values in 8 bits.
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
@@ -21,8 +21,8 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 class OpenVINODecoder:
     """What `zoo.generation.Engine` asks of a backbone, computed by OpenVINO.
 
-    Keys and values stay within OpenVINO. The state of the loop is the row of the last call that each row goes on from,
-    which beam search reorders as it does caches.
+    Keys and values stay within OpenVINO, one request for each batch of texts, until `release`. The state of the loop is
+    the row of the last call that each row goes on from, which beam search reorders as it does caches.
 
     Args:
         backbone: The backbone that the graph was made of.
@@ -34,7 +34,8 @@ class OpenVINODecoder:
     Example:
 
     >>> decoder = OpenVINODecoder(model.backbone, "openvino_model.xml")
-    >>> Engine(decoder).begin([[1, 17, 4]], GenerationOptions(20, end_ids=2, jit_compile=False)).advance().generated()
+    >>> options = GenerationOptions(20, end_ids=2, jit_compile=False)
+    >>> OpenVINOEngine(decoder).begin([[1, 17, 4]], options).advance().generated()
     [[9, 33, 8]]
     """
 
@@ -47,7 +48,7 @@ class OpenVINODecoder:
         self._backbone = backbone
         self._program = openvino.Core().compile_model(path, "CPU", EXACT)
         self._numbers = itertools.count()
-        self._requests: collections.OrderedDict[int, Any] = collections.OrderedDict()
+        self._requests: dict[int, Any] = {}
 
     @property
     def active_variables(self) -> list[Any]:
@@ -87,6 +88,14 @@ class OpenVINODecoder:
         """Whether fed tokens can be taken back: they cannot."""
         return False
 
+    def release(self, number: int) -> None:
+        """Forgets keys and values of a batch of texts.
+
+        Args:
+            number: What its state has in each row of "session".
+        """
+        self._requests.pop(number, None)
+
     def _rows(self, of_batch: Any) -> Any:
         rows = ops.arange(ops.shape(of_batch)[0], dtype="int32")
         rows.set_shape(of_batch.shape[:1])
@@ -95,16 +104,12 @@ class OpenVINODecoder:
     def _begin(self) -> np.ndarray:
         number = next(self._numbers)
         self._requests[number] = self._program.create_infer_request()
-        while len(self._requests) > MOST_SESSIONS:
-            self._requests.popitem(last=False)
         return np.int32(number)
 
     def _infer(
         self, token_ids: np.ndarray, index: np.ndarray, rows: np.ndarray, session: np.ndarray, mask: np.ndarray
     ) -> np.ndarray:
         number, count = int(session[0]), token_ids.shape[1]
-        if number not in self._requests:
-            raise RuntimeError(f"OpenVINO writes at most {MOST_SESSIONS} batches of texts at a time: begin again.")
         whole = int(index) + count
         seen = np.ones((len(token_ids), whole), "int64")
         known = min(whole, mask.shape[1])
@@ -118,6 +123,24 @@ class OpenVINODecoder:
     def logits(self, hidden: Any) -> Any:
         """Returns what `advance` has returned, which are logits."""
         return hidden
+
+
+class OpenVINOEngine(Engine):
+    """An engine whose sessions have keys and values within OpenVINO as long as there is somebody who holds them.
+
+    Args:
+        backbone: The decoder.
+    """
+
+    def __init__(self, backbone: OpenVINODecoder) -> None:
+        super().__init__(backbone)
+
+    def begin(self, *arguments: Any, **options: Any) -> Session:
+        """Returns a session, as `Engine.begin` does."""
+        session = super().begin(*arguments, **options)
+        number = int(session.state["session"][0])
+        weakref.finalize(session, self.backbone.release, number).atexit = False
+        return session
 
 
 def require_tensorflow() -> None:

@@ -20,7 +20,7 @@ from zoo.export.formats import require_float32, require_packages
 from zoo.generation.engine import Engine
 from zoo.generation.request import GenerationOptions
 from zoo.openvino_genai.compression import WEIGHTS, compressed
-from zoo.openvino_genai.decoder import OpenVINODecoder, require_tensorflow
+from zoo.openvino_genai.decoder import OpenVINODecoder, OpenVINOEngine, require_tensorflow
 from zoo.openvino_genai.stateful import stateful_model, why_not_stateful
 from zoo.preprocessing.rows import shorten
 from zoo.private_folders import why_not_private
@@ -91,7 +91,7 @@ class OpenVINOEngines:
         now, factors = self._task.generator.engine.checksums(), _factors(backbone)
         made = self._made.get(kind)
         if made is None or made[1] != factors or not np.array_equal(made[0], now):
-            self._made[kind] = now, factors, Engine(OpenVINODecoder(backbone, _graph(self._task, kind)))
+            self._made[kind] = now, factors, OpenVINOEngine(OpenVINODecoder(backbone, _graph(self._task, kind)))
         return self._made[kind][2]
 
 

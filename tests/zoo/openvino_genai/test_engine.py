@@ -14,9 +14,8 @@ if keras.backend.backend() != "tensorflow":
     pytest.skip("OpenVINO is called by TensorFlow's programs", allow_module_level=True)
 
 import zoo  # noqa: E402
-from zoo.generation import Beam, Contrastive  # noqa: E402
+from zoo.generation import Beam, Contrastive, GenerationOptions  # noqa: E402
 from zoo.openvino_genai import engines  # noqa: E402
-from zoo.openvino_genai.decoder import MOST_SESSIONS  # noqa: E402
 
 TEXTS = ["alpha", "beta gamma kappa", "omega theta alpha beta"]
 
@@ -60,9 +59,23 @@ def test_streams_and_ids(tiny_llama):
     np.testing.assert_array_equal(
         found["token_ids"], tiny_llama.generate_tokens(prompts, jit_compile=False, **given)["token_ids"]
     )
-    many = [tiny_llama.stream(TEXTS[1], max_new_tokens=9, engine="openvino") for _ in range(MOST_SESSIONS + 1)]
-    with pytest.raises(Exception, match=f"at most {MOST_SESSIONS} batches of texts at a time"):
-        list(many[0])
+
+
+def test_keys_and_values_live_as_long_as_somebody_writes(tiny_llama):
+    given = {"max_new_tokens": 9, "engine": "openvino"}
+    expected = tiny_llama.generate(TEXTS[1], **given)
+    requests = tiny_llama.generator.engines.engine(
+        "openvino", GenerationOptions(9, jit_compile=False)
+    ).backbone._requests
+    assert not requests
+    streams = [tiny_llama.stream(TEXTS[1], **given) for _ in range(6)]
+    assert ["".join(stream) for stream in streams] == [expected] * 6
+    assert not requests
+    left = tiny_llama.stream(TEXTS[1], chunk=1, **given)
+    next(left)
+    assert len(requests) == 1
+    del left
+    assert not requests
 
 
 def test_graphs_follow_the_weights_and_are_kept(tiny_llama, tmp_path, monkeypatch, graphs):
