@@ -9,9 +9,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from layers.devices import has_accelerator
 from zoo.generation.checks import as_seed
-from zoo.generation.checksums import checksums
+from zoo.generation.checksums import Checksums
 from zoo.generation.compiled_functions import CompiledFunctions, next_power_of_two
 from zoo.generation.loop import Loop
 from zoo.generation.request import GenerationCache, GenerationOptions
@@ -49,7 +48,7 @@ class Engine:
         self.backbone = backbone
         self.draft = draft
         self._programs = CompiledFunctions(self._variables)
-        self._checks = CompiledFunctions(lambda: list(backbone.active_variables), 1)
+        self.checksums: Checksums = Checksums(backbone)
 
     def _variables(self) -> list[Any]:
         return [
@@ -116,17 +115,6 @@ class Engine:
             *(() if state is None else (state,)),
         )
         return Session(self, options, rounded, carry, prompts, source, width, capacity)
-
-    def checksums(self, quick: bool = False) -> np.ndarray:
-        """Returns checksums of the backbone's weights, see `zoo.generation.checksums`.
-
-        Args:
-            quick: Whether to read a few entries of each.
-        """
-        variables = self.backbone.active_variables
-        if quick:  # in less time than a program is traced in
-            return ops.convert_to_numpy(checksums(variables, quick=True))
-        return ops.convert_to_numpy(self._checks.run((), lambda: checksums(variables), has_accelerator()))
 
     def advance(self, options: GenerationOptions, carry: Any, until: int) -> Any:
         """Runs the compiled loop until `until` tokens have been generated, or all rows are done."""

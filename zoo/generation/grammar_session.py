@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from zoo.generation.checks import as_seed
-from zoo.generation.checksums import checksums
+from zoo.generation.checksums import Checksums
 from zoo.generation.compiled_functions import CompiledFunctions, next_power_of_two
 from zoo.generation.engine import FIRST_ROOM, shares_lengths
 from zoo.generation.request import GenerationOptions
@@ -40,6 +40,7 @@ class GrammarEngine:
 
     def __init__(self, backbone: Any) -> None:
         self._backbone, self._decoder = backbone, RowDecoder(backbone)
+        self.checksums: Checksums = Checksums(backbone)
         self._programs = CompiledFunctions(lambda: list(backbone.active_variables))
 
     def begin(
@@ -65,10 +66,6 @@ class GrammarEngine:
             ValueError: If the seed is none.
         """
         return GrammarSession(self, prompts, options, mask, np.asarray(limits), as_seed(seed), streams)
-
-    def checksums(self) -> np.ndarray:
-        """Returns checksums of a few entries of each weight, see `zoo.generation.checksums`."""
-        return ops.convert_to_numpy(checksums(self._backbone.active_variables, quick=True))
 
     def empty(self, rows: int, capacity: int) -> list[Any]:
         """Returns the state of rows without a token."""
@@ -170,7 +167,7 @@ class GrammarSession:
         Raises:
             RuntimeError: If the weights have changed since `watch_weights` was called.
         """
-        if self._checksums is not None and not np.array_equal(self._checksums, self._engine.checksums()):
+        if self._checksums is not None and not np.array_equal(self._checksums, self._engine.checksums(quick=True)):
             raise RuntimeError("The weights of the model must not change while it generates: begin again.")
         while not self.is_done and count != 0:
             self._step()
@@ -179,7 +176,7 @@ class GrammarSession:
 
     def watch_weights(self) -> None:
         """Lets `advance` raise an error if weights change from now on, for sessions that others interrupt."""
-        self._checksums = self._engine.checksums()
+        self._checksums = self._engine.checksums(quick=True)
 
     def stop(self, rows: Any) -> None:
         """Ends rows as they are.

@@ -1,11 +1,13 @@
 """Checksums of weights change with the weights; run with KERAS_BACKEND=jax too."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
-from zoo.generation.checksums import checksums
+from zoo.generation.checksums import Checksums, device_checksums
 
 pytestmark = pytest.mark.backends
 
@@ -22,9 +24,14 @@ CHANGES = {
 }
 
 
+def in_memory(variables, quick=False):
+    return Checksums(types.SimpleNamespace(active_variables=variables))(quick)
+
+
+@pytest.mark.parametrize("checksums", [in_memory, device_checksums])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64", "int8"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_every_change_is_seen(dtype, change):
+def test_every_change_is_seen(dtype, change, checksums):
     if dtype == "float64" and keras.backend.backend() == "jax":
         dtype = "float32"
     # sizes that are and are not powers of 2; values that bfloat16 can tell, too, whose last bits in float32 are 0
@@ -43,7 +50,8 @@ def test_every_change_is_seen(dtype, change):
             assert not np.array_equal(ops.convert_to_numpy(checksums(variables, quick=True)), few), shape
 
 
-def test_small_variables():
+@pytest.mark.parametrize("checksums", [in_memory, device_checksums])
+def test_small_variables(checksums):
     for shape in ((), (1,), (0, 4), (255,), (256,)):
         variables = [keras.Variable(np.zeros(shape), dtype="float32")]
         assert ops.convert_to_numpy(checksums(variables)).shape == (1,)
