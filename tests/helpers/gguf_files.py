@@ -57,7 +57,7 @@ def add_wordpiece(writer, tokens):
             writer.add_uint32(f"tokenizer.ggml.{name}_token_id", tokens.index(token))
 
 
-def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, tokenizer=None, **others):
+def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, tokenizer=None, older=False, **others):
     """Writes the model of a folder.
 
     Args:
@@ -68,13 +68,16 @@ def write_gguf(folder, path, architecture, keys=None, kind=None, split=0, tokeni
         kind: Type of matrices, a `gguf.GGMLQuantizationType`; None for float32.
         split: Largest number of tensors in a part; 0 for one file.
         tokenizer: Arguments of `add_tokenizer`.
+        older: Whether keys and values of latents are one tensor, as before April 2025, and scores of experts unsaid.
         others: Further tensors.
     """
     config = json.loads((folder / "config.json").read_text())
     stored = {name: tensor for part in folder.glob("*.safetensors") for name, tensor in load_file(part).items()}
-    tensors = converted(config, stored, architecture)
+    tensors = converted(config, stored, architecture, older)
     writer = gguf.GGUFWriter(str(path), architecture, split_max_tensors=split)
     add_hyperparameters(writer, config, architecture)
+    if architecture == "deepseek2":
+        add_hyperparameters_of_deepseek(writer, config, older)
     if architecture in ("bert", "nomic-bert"):
         add_wordpiece(writer, ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *TOKENS[:43]])
     else:
@@ -115,11 +118,11 @@ def add_hyperparameters(writer, config, architecture):
     writer.add_embedding_length(width)
     writer.add_feed_forward_length(first(config, "intermediate_size", "n_inner", "ffn_hidden_size") or 4 * width)
     writer.add_head_count(heads)
-    if config.get("num_key_value_heads"):
+    if config.get("num_key_value_heads") and architecture != "deepseek2":
         writer.add_head_count_kv(config["num_key_value_heads"])
     if architecture == "falcon":
         writer.add_head_count_kv(1 if config["multi_query"] else config["num_kv_heads"])
-    if config.get("head_dim"):
+    if config.get("head_dim") and architecture != "deepseek2":
         writer.add_key_length(config["head_dim"])
         writer.add_value_length(config["head_dim"])
     rope = config.get("rope_parameters") or {}
@@ -148,6 +151,35 @@ def add_hyperparameters(writer, config, architecture):
         writer.add_expert_feed_forward_length(config.get("moe_intermediate_size", config["intermediate_size"]))
 
 
+def add_hyperparameters_of_deepseek(writer, config, older):
+    """The keys of latents, and of experts beside shared ones."""
+    latent, turned, own = (config[name] for name in ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim"))
+    writer.add_kv_lora_rank(latent)
+    if config["q_lora_rank"]:
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_rope_dimension_count(turned)
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    writer.add_expert_count(config["n_routed_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    if config["norm_topk_prob"]:
+        writer.add_expert_weights_norm(True)
+    if "n_group" in config:
+        writer.add_expert_group_count(config["n_group"])
+        writer.add_expert_group_used_count(config["topk_group"])
+    if (config.get("rope_parameters") or {}).get("mscale_all_dim"):
+        writer.add_rope_scaling_yarn_log_mul(0.1 * config["rope_parameters"]["mscale_all_dim"])
+    writer.add_head_count_kv(config["num_attention_heads"] if older else 1)
+    writer.add_key_length(own + turned if older else latent + turned)
+    writer.add_value_length(config["v_head_dim"] if older else latent)
+    if not older:
+        writer.add_key_length_mla(own + turned)
+        writer.add_value_length_mla(config["v_head_dim"])
+        kinds = gguf.ExpertGatingFuncType
+        writer.add_expert_gating_func(kinds.SIGMOID if config["model_type"] == "deepseek_v3" else kinds.SOFTMAX)
+
+
 def add_hyperparameters_of_t5(writer, config):
     """The keys of an encoder-decoder."""
     writer.add_context_length(512)
@@ -164,8 +196,8 @@ def add_hyperparameters_of_t5(writer, config):
     writer.add_decoder_start_token_id(config["pad_token_id"])
 
 
-def converted(config, tensors, architecture):
-    """Names and values as the converter of llama.cpp writes them."""
+def converted(config, tensors, architecture, older=False):
+    """Names and values as the converter of llama.cpp writes them, or as it has (`older`)."""
     kind = next(each for each, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
     known = gguf.get_tensor_name_map(kind, first(config, *LAYERS))
     heads, key_heads = first(config, *HEADS), config.get("num_key_value_heads")
@@ -181,6 +213,13 @@ def converted(config, tensors, architecture):
             layer = f"blk.{name.split('.')[2]}"
             result |= {f"{layer}.ffn_gate_exps.weight": gate.copy(), f"{layer}.ffn_up_exps.weight": up.copy()}
             continue
+        if name.endswith("kv_b_proj.weight") and not older:
+            by_head, size = tensor.reshape(heads, -1, tensor.shape[-1]), config["qk_nope_head_dim"]
+            layer = f"blk.{name.split('.')[2]}"
+            result[f"{layer}.attn_k_b.weight"] = by_head[:, :size].transpose(0, 2, 1).copy()
+            result[f"{layer}.attn_v_b.weight"] = by_head[:, size:].copy()
+            continue
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias")
         name = name.removeprefix("bert.").removeprefix("nomic_bert.")
         if architecture in ("bert", "nomic-bert") and name.startswith(("cls.", "pooler.", "classifier.")):
             continue

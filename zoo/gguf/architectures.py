@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from zoo.config import TransformerConfig
 from zoo.gguf.fields import Fields
 from zoo.huggingface.rotary import rotated_share
 
 # a configuration, without what all architectures have
 Keys = dict[str, Any]
+Shape = tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,12 +24,16 @@ class Merged:
     Args:
         stored: Names of the tensors in files, with `{}` for the number of the layer.
         join: From these to the tensor.
-        shape: From the shape of the first one to that of the tensor.
+        shape: From their shapes to that of the tensor; None if they do not fit each other.
+        split: From the tensor and the configuration to these; None for an architecture that is not written.
+        whole: Name of the tensor in older files, which have it as the library does; None if none have.
     """
 
     stored: tuple[str, ...]
     join: Callable[..., np.ndarray]
-    shape: Callable[[tuple[int, ...]], tuple[int, ...]]
+    shape: Callable[..., Shape | None]
+    split: Callable[[np.ndarray, TransformerConfig], tuple[np.ndarray, ...]] | None = None
+    whole: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,6 +54,7 @@ class Architecture:
         by_layer: Whether files have the number of key-value heads of each layer, 0 where a mixer takes the place of
             attention.
         constants: Fields that all files have, with the one value that the family knows.
+        derived: Function from a `config.json` to fields that follow from several of its keys: what is written.
         merged: Tensors that files have in another form, by their names in the library.
         is_complete: Whether `keys` gives all keys but the size of the vocabulary.
         task: The task that files hold.
@@ -63,6 +70,7 @@ class Architecture:
     by_head: bool = False
     by_layer: bool = False
     constants: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    derived: Callable[[Keys], Keys] = lambda values: {}
     merged: Mapping[str, Merged] = dataclasses.field(default_factory=dict)
     is_complete: bool = False
     task: str = "CausalLM"
@@ -381,7 +389,112 @@ _EXPERTS_OF_GRANITE = {
     "layers.{}.block_sparse_moe.input_linear.weight": Merged(
         ("blk.{}.ffn_gate_exps.weight", "blk.{}.ffn_up_exps.weight"),
         lambda gate, up: np.concatenate([gate, up], axis=1),
-        lambda shape: (shape[0], 2 * shape[1], shape[2]),
+        lambda gate, up: (gate[0], 2 * gate[1], gate[2]) if gate == up and len(gate) == 3 else None,
+    ),
+}
+
+
+def _deepseek2(fields: Fields) -> Keys:
+    turned = fields.count("rope.dimension_count")
+    # `attention.key_length` and `attention.value_length` are those of the latents where these are there
+    ending = "_mla" if fields.has("attention.key_length_mla") else ""
+    width = fields.count(f"attention.key_length{ending}")
+    if width <= turned:
+        raise ValueError(
+            f"{fields.header.path}: deepseek2.attention.key_length{ending} must be above {turned}, the features that "
+            f"are turned, got {width}."
+        )
+    groups = fields.count("expert_group_count", 1)
+    return {
+        "num_key_value_heads": fields.count("attention.head_count"),
+        "head_dim": turned,
+        "q_lora_rank": fields.count("attention.q_lora_rank") if fields.has("attention.q_lora_rank") else None,
+        "kv_lora_rank": fields.count("attention.kv_lora_rank"),
+        "qk_rope_head_dim": turned,
+        "qk_nope_head_dim": width - turned,
+        "v_head_dim": fields.count(f"attention.value_length{ending}"),
+        "attention_bias": False,  # llama.cpp reads none
+        "first_k_dense_replace": fields.index("leading_dense_block_count", 0),
+        "n_routed_experts": fields.count("expert_count"),
+        "num_experts_per_tok": fields.count("expert_used_count"),
+        "n_shared_experts": fields.count("expert_shared_count"),
+        "moe_intermediate_size": fields.count("expert_feed_forward_length"),
+        "routed_scaling_factor": fields.number("expert_weights_scale", 1.0),
+        "norm_topk_prob": fields.flag("expert_weights_norm", False),
+        "n_group": groups,
+        "topk_group": fields.count("expert_group_used_count", groups),
+    }
+
+
+def _deepseek_v2(fields: Fields) -> Keys:
+    keys = _deepseek2(fields)
+    if keys["norm_topk_prob"]:
+        raise ValueError(
+            f"{fields.header.path}: deepseek2.expert_weights_norm must be false where experts are chosen by a softmax."
+        )
+    return keys | {"topk_method": "group_limited_greedy" if keys["n_group"] > 1 else "greedy"}
+
+
+def _deepseek_v3(fields: Fields) -> Keys:
+    return _deepseek2(fields) | {"rope_interleave": True}
+
+
+_OF_DEEPSEEK = _USED_EXPERTS | {
+    "q_lora_rank": "attention.q_lora_rank",
+    "kv_lora_rank": "attention.kv_lora_rank",
+    "qk_rope_head_dim": "rope.dimension_count",
+    "v_head_dim": "attention.value_length_mla",
+    "first_k_dense_replace": "leading_dense_block_count",
+    "n_routed_experts": "expert_count",
+    "n_shared_experts": "expert_shared_count",
+    "moe_intermediate_size": "expert_feed_forward_length",
+    "routed_scaling_factor": "expert_weights_scale",
+    "norm_topk_prob": "expert_weights_norm",
+}
+_GROUPS_OF_EXPERTS = {"n_group": "expert_group_count", "topk_group": "expert_group_used_count"}
+
+
+def _latents(values: Keys) -> Keys:
+    # to llama.cpp all heads share one key, which is the latent beside what is turned, and one value, the latent
+    latent, turned = values["kv_lora_rank"], values["qk_rope_head_dim"]
+    fields = {
+        "attention.head_count_kv": 1,
+        "attention.key_length": latent + turned,
+        "attention.value_length": latent,
+        "attention.key_length_mla": values["qk_nope_head_dim"] + turned,
+    }
+    stretch = (values.get("rope_scaling") or {}).get("mscale_all_dim")
+    return fields | ({"rope.scaling.yarn_log_multiplier": stretch / 10} if stretch else {})
+
+
+def _key_beside_value(key: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """The rows of the key and the value of each head in turn; files have the key the other way round."""
+    return np.concatenate([_swapped(key), value], axis=1).reshape(-1, value.shape[-1])
+
+
+def _key_and_value(weights: np.ndarray, config: TransformerConfig) -> tuple[np.ndarray, np.ndarray]:
+    """Undoes `_key_beside_value`."""
+    by_head = weights.reshape(config.attention.num_heads, -1, weights.shape[-1])
+    key, value = np.split(by_head, [config.head_dim - config.attention.shared_key_dim], axis=1)
+    return _swapped(key), value
+
+
+def _shape_of_both(key: Shape, value: Shape) -> Shape | None:
+    if len(key) != 3 or len(value) != 3 or (key[0], key[1]) != (value[0], value[2]):
+        return None
+    return key[0] * (key[2] + value[1]), key[1]
+
+
+_OF_LATENTS = {
+    "layers.{}.self_attn.kv_b_proj.weight": Merged(
+        ("blk.{}.attn_k_b.weight", "blk.{}.attn_v_b.weight"),
+        _key_beside_value,
+        _shape_of_both,
+        _key_and_value,
+        "blk.{}.attn_kv_b.weight",
+    ),
+    "layers.{}.mlp.gate.e_score_correction_bias": Merged(
+        ("blk.{}.exp_probs_b.bias",), lambda bias: bias, lambda shape: shape, lambda bias, config: (bias,)
     ),
 }
 
@@ -447,15 +560,17 @@ _EXPERTS_OF_GPT_OSS = {
     "layers.{}.mlp.experts.gate_up_proj": Merged(
         ("blk.{}.ffn_gate_exps.weight", "blk.{}.ffn_up_exps.weight"),
         lambda gate, up: _alternating(_swapped(gate), _swapped(up)),
-        lambda shape: (*shape[:-2], shape[-1], 2 * shape[-2]),
+        lambda gate, up: (gate[0], gate[2], 2 * gate[1]) if gate == up and len(gate) == 3 else None,
     ),
     "layers.{}.mlp.experts.gate_up_proj_bias": Merged(
         ("blk.{}.ffn_gate_exps.bias", "blk.{}.ffn_up_exps.bias"),
         _alternating,
-        lambda shape: (*shape[:-1], 2 * shape[-1]),
+        lambda gate, up: (*gate[:-1], 2 * gate[-1]) if gate == up and gate else None,
     ),
     "layers.{}.mlp.experts.down_proj": Merged(
-        ("blk.{}.ffn_down_exps.weight",), _swapped, lambda shape: (*shape[:-2], shape[-1], shape[-2])
+        ("blk.{}.ffn_down_exps.weight",),
+        _swapped,
+        lambda shape: (shape[0], shape[2], shape[1]) if len(shape) == 3 else None,
     ),
     "layers.{}.mlp.experts.down_proj_bias": Merged(
         ("blk.{}.ffn_down_exps.bias",), lambda bias: bias, lambda shape: shape
@@ -499,6 +614,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         "CohereForCausalLM",
         _command_r,
         {"layer_norm_eps": "attention.layer_norm_epsilon", "logit_scale": "logit_scale"},
+    ),
+    "deepseek2": Architecture(
+        "deepseek_v2",
+        "DeepseekV2ForCausalLM",
+        _deepseek_v2,
+        # without groups: llama.cpp chooses them by their two best experts, as version 3 does, and not by the best one
+        _OF_DEEPSEEK,
+        constants={"expert_gating_func": 1},
+        derived=_latents,
+        merged=_OF_LATENTS,
     ),
     "ernie4_5": Architecture("ernie4_5", "Ernie4_5ForCausalLM", lambda fields: {"use_bias": False}),
     "falcon": Architecture("falcon", "FalconForCausalLM", _falcon, _OF_FALCON, by_head=True, is_complete=True),
@@ -589,11 +714,22 @@ _MIXTRAL = Architecture(
     _USED_EXPERTS | {"num_local_experts": "expert_count"},
     permuted=True,
 )
+_DEEPSEEK_V3 = dataclasses.replace(
+    ARCHITECTURES["deepseek2"],
+    model_type="deepseek_v3",
+    class_name="DeepseekV3ForCausalLM",
+    keys=_deepseek_v3,
+    names=_OF_DEEPSEEK | _GROUPS_OF_EXPERTS,
+    constants={"expert_gating_func": 2},
+)
 _UMT5 = dataclasses.replace(ARCHITECTURES["t5"], model_type="umt5", class_name="UMT5ForConditionalGeneration")
 # what a file calls models that differ from another family in what it cannot say, and in experts
 WRITTEN_AS = {
-    each.model_type: (name, each) for name, each in ARCHITECTURES.items() if each.task == "CausalLM" and not each.merged
+    each.model_type: (name, each)
+    for name, each in ARCHITECTURES.items()
+    if each.task == "CausalLM" and all(merged.split for merged in each.merged.values())
 } | {
+    "deepseek_v3": ("deepseek2", _DEEPSEEK_V3),
     "mistral": ("llama", ARCHITECTURES["llama"]),
     "mixtral": ("llama", _MIXTRAL),
 }
@@ -602,7 +738,8 @@ WRITTEN_AS = {
 def architecture_of(fields: Fields) -> Architecture:
     """Returns the architecture of a file.
 
-    That of Mixtral has the name of Llama, and experts; that of UMT5 has the name of T5, and positions in each layer.
+    That of Mixtral has the name of Llama, and experts; that of UMT5 has the name of T5, and positions in each layer;
+    those of DeepSeek V2 and V3 have one name, and other scores of experts.
 
     Args:
         fields: Its fields.
@@ -614,4 +751,17 @@ def architecture_of(fields: Fields) -> Architecture:
     has_experts = fields.architecture == "llama" and fields.has("expert_count") and fields.count("expert_count", 1) > 1
     if fields.architecture == "t5" and fields.has_tensor("enc.blk.1.attn_rel_b.weight"):
         return _UMT5
+    if fields.architecture == "deepseek2" and _scores_are_sigmoids(fields):
+        return _DEEPSEEK_V3
     return _MIXTRAL if has_experts else ARCHITECTURES[fields.architecture]
+
+
+def _scores_are_sigmoids(fields: Fields) -> bool:
+    # files of version 2 may not say it
+    is_balanced = fields.has_tensor(f"blk.{fields.count('block_count') - 1}.exp_probs_b.bias")
+    kind = fields.count("expert_gating_func", 2 if is_balanced else 1)
+    if kind > 2:
+        raise ValueError(
+            f"{fields.header.path}: deepseek2.expert_gating_func must be 1 (softmax) or 2 (sigmoid), got {kind}."
+        )
+    return kind == 2

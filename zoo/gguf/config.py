@@ -12,7 +12,7 @@ from zoo.gguf.header import GGUFHeader
 from zoo.storage import quote
 
 # architectures that rotate a part of a head
-_WITH_ROTATED_PARTS = ("chatglm", "glm4", "gptneox", "nemotron", "phi2", "phi3", "stablelm")
+_WITH_ROTATED_PARTS = ("chatglm", "deepseek2", "glm4", "gptneox", "nemotron", "phi2", "phi3", "stablelm")
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 
 
@@ -96,7 +96,15 @@ def _scaling(fields: Fields, head_dim: int, base: float) -> dict[str, Any] | Non
         return {"rope_type": "linear", "factor": factor}
     if kind == "yarn":
         length = header.require(f"{name}.original_context_length", int)
-        return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length}
+        scaling = {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": length}
+        for end in ("beta_fast", "beta_slow"):
+            if fields.has(f"rope.scaling.yarn_{end}"):
+                scaling[end] = fields.number(f"rope.scaling.yarn_{end}", 0.0)
+        stretch = fields.number("rope.scaling.yarn_log_multiplier", 0.0)
+        if stretch and fields.architecture == "deepseek2":
+            # a tenth of what multiplies the scores; llama.cpp takes the other multiplier for the same
+            scaling |= dict.fromkeys(("mscale", "mscale_all_dim"), shortest(10 * stretch))
+        return scaling
     raise ValueError(f"{header.path}: {name}.type must be 'none', 'linear' or 'yarn', got {quote(kind)}.")
 
 

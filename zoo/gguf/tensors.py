@@ -35,6 +35,7 @@ class Place(NamedTuple):
         expert: Which part along its first axis; None for all of it.
         merged: How it is made of this tensor and of others; None where it is this one.
         others: The names of these.
+        whole: Its name in older files, which have it as the library does; None if none have.
         middle_axis: Whether the family has an axis of size 1 before the last one, and files have none.
     """
 
@@ -42,6 +43,7 @@ class Place(NamedTuple):
     expert: int | None = None
     merged: Merged | None = None
     others: tuple[str, ...] = ()
+    whole: str | None = None
     middle_axis: bool = False
 
     @property
@@ -97,7 +99,7 @@ def open_weights(path: Path) -> Iterator[TensorFiles]:
     def shape(place: Place) -> tuple[int, ...]:
         whole = header.tensors[place.stored].shape
         if place.merged is not None:
-            return place.merged.shape(whole)
+            return place.merged.shape(whole, *(header.tensors[other].shape for other in place.others)) or ()
         whole = whole if place.expert is None else whole[1:]
         whole = (whole[0], 1, *whole[1:]) if place.middle_axis else whole
         return tuple(reversed(whole)) if architecture.transposed and place.is_kernel else whole
@@ -117,11 +119,18 @@ def places_of(header: GGUFHeader, family: Family, config: TransformerConfig) -> 
         ValueError: If the file has a tensor that no layer has.
     """
     names = hub_names(header.metadata["general.architecture"], family, config)
+    names = {name: Place(place.whole) if place.whole in header.tensors else place for name, place in names.items()}
     places = {name: place for name, place in names.items() if place.stored in header.tensors}
     for place in places.values():
-        shapes = {header.tensors[name].shape for name in (place.stored, *place.others) if name in header.tensors}
-        if len(shapes) != 1 or not header.tensors.keys() >= set(place.others):
-            raise ValueError(f"{header.path}: {', '.join((place.stored, *place.others))} must have one shape.")
+        if place.merged is None:
+            continue
+        parts = (place.stored, *place.others)
+        shapes = [header.tensors[name].shape for name in parts if name in header.tensors]
+        if len(shapes) != len(parts) or place.merged.shape(*shapes) is None:
+            raise ValueError(
+                f"{header.path}: it must have {', '.join(parts)} in shapes that fit each other, got "
+                f"{', '.join(map(str, shapes))}."
+            )
     experts = config.feed_forward.num_experts
     for place in places.values():
         shape = header.tensors[place.stored].shape
@@ -167,7 +176,8 @@ def hub_names(architecture: str, family: Family, config: TransformerConfig) -> d
     for name, merged in ARCHITECTURES[architecture].merged.items():
         for index in range(layers):
             first, *others = (each.format(index) for each in merged.stored)
-            merged_places[name.format(index)] = Place(first, None, merged, tuple(others))
+            whole = merged.whole and merged.whole.format(index)
+            merged_places[name.format(index)] = Place(first, None, merged, tuple(others), whole)
     taken = {place.stored for place in merged_places.values()}
     places = {name: place for name, place in places.items() if place.stored not in taken} | merged_places
     return places

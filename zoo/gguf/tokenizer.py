@@ -30,6 +30,7 @@ _SPLITS = {
     "stablelm2": ("qwen2",),
     "gpt-4o": ("gpt4o",),
     "bloom": ("bloom",),
+    "deepseek-v3": ("numbers", "han_kana", "deepseek_v3"),
 }
 # those that take a word whole where it is a token, whatever its merges
 _WHOLE_WORDS = ("llama-bpe", "smaug-bpe", "lfm2")

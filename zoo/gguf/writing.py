@@ -130,6 +130,7 @@ def _fields(values: dict[str, Any], architecture: Architecture, config: Transfor
         place = values[outer[0]] if outer else values
         if place.get(key) is not None:
             found[theirs] = place[key]
+    found |= architecture.derived(values)
     if architecture.by_layer:
         heads = "attention.head_count_kv"
         found[heads] = [0 if config.has_mixer(index) else found[heads] for index in range(config.num_layers)]
@@ -138,11 +139,11 @@ def _fields(values: dict[str, Any], architecture: Architecture, config: Transfor
     if "feed_forward_length" not in found:
         yield "feed_forward_length", config.feed_forward.intermediate_dim
     head_dim = config.head_dim
-    yield "attention.value_length", head_dim
-    if "attention.key_length" not in found:
-        yield "attention.key_length", head_dim
+    for key in ("attention.value_length", "attention.key_length"):
+        if key not in found:
+            yield key, head_dim
     yield "vocab_size", values["vocab_size"]
-    if "rope_theta" in values or "rotary_emb_base" in values:
+    if "rope.dimension_count" not in found and ("rope_theta" in values or "rotary_emb_base" in values):
         turned = values.get("partial_rotary_factor", values.get("rotary_pct", 1.0))
         yield "rope.dimension_count", round(head_dim * turned)
     scaling = values.get("rope_scaling") or {}
@@ -151,6 +152,9 @@ def _fields(values: dict[str, Any], architecture: Architecture, config: Transfor
         yield "rope.scaling.factor", float(scaling["factor"])
     if scaling.get("rope_type") == "yarn":
         yield "rope.scaling.original_context_length", scaling["original_max_position_embeddings"]
+        for end in ("beta_fast", "beta_slow"):
+            if end in scaling:
+                yield f"rope.scaling.yarn_{end}", float(scaling[end])
 
 
 def _position_factors(values: dict[str, Any], config: TransformerConfig) -> Iterator[tuple[str, np.ndarray]]:
@@ -238,6 +242,10 @@ def _tensors(
                 if len(found) == config.feed_forward.num_experts:
                     yield place.stored, np.stack([found[index] for index in range(len(found))])
                     experts[place.stored] = {}
+                continue
+            if place.merged is not None and place.merged.split is not None:
+                parts = place.merged.split(tensor, config)
+                yield from zip((place.stored, *place.others), map(np.ascontiguousarray, parts), strict=True)
                 continue
             stem = place.stem
             if place.middle_axis:

@@ -50,7 +50,7 @@ class ByteLevelBPETokenizer(Tokenizer, kind="byte_level_bpe"):
             printable character (a space is `Ġ`). Special and added tokens are written as plain text.
         merges: Pairs of tokens, the first merged first.
         split: `"gpt2"` (also RoBERTa), `"llama3"`, `"qwen2"`, `"gpt4o"` or `"bloom"`; or several patterns that are
-            applied in turn, such as `("digits", "gpt2")` of SmolLM2.
+            applied in turn, such as `("digits", "gpt2")` of SmolLM2 and `("numbers", "han_kana", "deepseek_v3")`.
         add_prefix_space: Whether to put a space before a text that does not begin with one.
         normalization: None, or `"NFC"` as in Qwen.
         whole_words_first: Whether a word that is a token becomes that token in spite of the merges (Llama 3's

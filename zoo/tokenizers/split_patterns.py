@@ -31,6 +31,13 @@ PATTERNS = {
     ),
     # a set within a set: no space, bracket, bar or mark of these
     "bloom": r" ?[^(\s|[.,!?…。，、।۔،])]+",
+    # the third step of DeepSeek V3, after "numbers" and "han_kana"; its file has line breaks themselves
+    "deepseek_v3": (
+        r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+        r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ).replace(r"\r\n", "\r\n"),
+    "numbers": r"\p{N}{1,3}",
+    "han_kana": "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
     # each numeral by itself; put before another, as in ("digits", "gpt2")
     "digits": r"\p{N}",
 }
@@ -94,6 +101,7 @@ def _translate(pattern: str) -> _Step:
     """Writes a pattern for RE2, whose `\\s` is ASCII only, and which has no sets within sets."""
     if not pattern.endswith(_LOOK_AHEAD):
         return _Step(pattern.replace("|[", "|").replace("])]", ")]").replace(r"\s", RE2_SPACE), None)
+    pattern = pattern.replace("\r", r"\r").replace("\n", r"\n")
     body = pattern.removesuffix(_LOOK_AHEAD) + r"|[\s]+"
     breaks = r"\s*[\r\n]+" in pattern
     body = body.replace(r"\s*", r"[\s]*").replace(r"\s", RE2_SPACE)

@@ -12,12 +12,17 @@ from keras import ops
 
 import zoo
 from zoo.huggingface import load_backbone
+from zoo.huggingface.config_reader import ConfigReader
+from zoo.huggingface.family import get_family
 
 REFERENCE = Path(__file__).parents[2] / "reference" / "huggingface"
 # long, middle and short waves
 _LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 _ROPE = {"rope_theta": 2e7, "rope_type": "llama3", "factor": 8.0, **_LLAMA3}
 _FULL = {"use_sliding_window": None, "sliding_window": None, "layer_types": None, "max_window_layers": None}
+_YARN = {
+    **{"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8, "mscale": 0.7, "mscale_all_dim": 0.7}
+}
 _FACTORS = {
     "rope_factors_long.weight": np.array([1.5, 3.0], "float32"),
     "rope_factors_short.weight": np.array([1.0, 1.2], "float32"),
@@ -86,6 +91,7 @@ CASES = {
         {"attention.clamp_kqv": 0.5, "attention.max_alibi_bias": 8.0},
         {},
     ),
+    "deepseek_v3": ("deepseek2", {}, {}, {}),
     "olmo": ("olmo", {}, {"attention.clamp_kqv": 0.5}, {}),
     "olmoe": ("olmoe", {"clip_qkv": None}, {}, {}),
     "falcon": ("falcon", {}, {}, {}),
@@ -157,6 +163,23 @@ def test_encoder_decoders(case, written, monkeypatch):
         np.testing.assert_allclose(found(inputs)[name], hidden, atol=2e-5, rtol=2e-5)
     hidden = expected(inputs)["decoder_sequence_output"]
     np.testing.assert_allclose(found.logits(hidden), expected.logits(hidden), atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_latents_and_groups_of_experts(older, tmp_path):
+    """DeepSeek V2 as files of today have it, and as those had it that were made before llama.cpp kept latents."""
+    changes = {"attention_bias": False, "rope_parameters": {"rope_theta": 100.0, **_YARN}}
+    values = json.loads((REFERENCE / "deepseek_v2" / "config.json").read_text()) | changes
+    config = get_family("deepseek_v2").read(ConfigReader(values))
+    model = zoo.CausalLM(zoo.Backbone.from_config(config))
+    generator = np.random.default_rng(0)
+    for weight in model.backbone.weights:
+        weight.assign(weight + generator.normal(0, 0.2, weight.shape))
+    folder, path = tmp_path / "model", tmp_path / "a.gguf"
+    model.save_to_huggingface(folder)
+    (folder / "config.json").write_text(json.dumps(values))
+    write_gguf(folder, path, "deepseek2", older=older)
+    np.testing.assert_allclose(logits(path), logits(folder), atol=2e-5, rtol=2e-5)
 
 
 def test_a_file_in_parts(written):

@@ -11,6 +11,7 @@ import tokenizers
 from gguf_files import TOKENS, add_sentencepiece, add_tokenizer, add_wordpiece
 
 from zoo.gguf.header import read_gguf
+from zoo.gguf.tokenizer import from_files
 from zoo.tokenizers import Tokenizer
 
 REFERENCE = Path(__file__).parents[2] / "reference" / "tokenizers"
@@ -25,18 +26,41 @@ def written(path, **options):
     return path
 
 
-@pytest.mark.parametrize(("case", "pre"), [("gpt2", "gpt-2"), ("qwen2", "qwen2")])
-def test_ids_are_those_of_the_library(case, pre, tmp_path):
-    content = json.loads((REFERENCE / case / "tokenizer.json").read_text())
-    golden = json.loads((REFERENCE / case / "golden.json").read_text())
+def same(content, pre, path):
+    """The tokenizer of a `tokenizer.json`, read from a GGUF file."""
     control = [token["content"] for token in content["added_tokens"]]
     tokens = sorted(content["model"]["vocab"], key=content["model"]["vocab"].get)
     tokens += [token for token in control if token not in tokens]
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]]
-    tokenizer = Tokenizer.from_preset(
-        str(written(tmp_path / "a.gguf", tokens=tokens, merges=merges, pre=pre, control=control))
-    )
+    return Tokenizer.from_preset(str(written(path, tokens=tokens, merges=merges, pre=pre, control=control)))
+
+
+@pytest.mark.parametrize(("case", "pre"), [("gpt2", "gpt-2"), ("qwen2", "qwen2")])
+def test_ids_are_those_of_the_library(case, pre, tmp_path):
+    content = json.loads((REFERENCE / case / "tokenizer.json").read_text())
+    golden = json.loads((REFERENCE / case / "golden.json").read_text())
+    tokenizer = same(content, pre, tmp_path / "a.gguf")
     assert tokenizer.tokenize(golden["texts"]).to_list() == golden["plain"]
+
+
+# as the file of DeepSeek V3 has them
+STEPS = (
+    *(r"\p{N}{1,3}", "[一-龥\u3040-\u309f\u30a0-\u30ff]+"),
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+)
+
+
+def test_steps_of_deepseek_v3(tmp_path):
+    content = json.loads((REFERENCE / "gpt2" / "tokenizer.json").read_text())
+    splits = [{"type": "Split", "pattern": {"Regex": step}, "behavior": "Isolated", "invert": False} for step in STEPS]
+    last = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*splits, last]}
+    library = tokenizers.Tokenizer.from_str(json.dumps(content))
+    tokenizer = same(content, "deepseek-v3", tmp_path / "a.gguf")
+    texts = [*TEXTS, "1234567 kana かな漢字12 .NET (a)b\r\n\t\t!x  \n y\u0301 \u0301", "\x02\x03é --flag=5%"]
+    assert tokenizer.tokenize(texts).to_list() == [library.encode(text).ids for text in texts]
+    assert from_files(content)[0] == "deepseek-v3"
 
 
 @pytest.mark.parametrize(

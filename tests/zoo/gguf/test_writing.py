@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import gguf
@@ -26,6 +27,15 @@ CASES = {
     "llama_biases": ("llama", {}),
     "granite": ("granite", {}),
     "olmo2": ("olmo2", {}),
+    "deepseek_v2": (
+        "deepseek2",
+        {
+            "attention": {"use_bias": False, "scale": 6**-0.5 * (0.0707 * math.log(4) + 1) ** 2},
+            "feed_forward": {"expert_groups": None, "groups_per_token": None},
+            "position": {"scaling": {"mscale": 0.707, "mscale_all_dim": 0.707, "beta_fast": 20.0}},
+        },
+    ),
+    "deepseek_v3": ("deepseek2", {}),
     "lfm2": ("lfm2", {"mixer": {"use_bias": False}}),
     "cohere": ("command-r", {}),
     "gpt2": ("gpt2", {}),
@@ -50,12 +60,13 @@ CASES = {
 
 def changed(config, changes):
     """A configuration with other values, also of dictionaries in it."""
+    values = {}
     for name, value in changes.items():
         old = getattr(config, name)
         if isinstance(value, dict):
             value = {**old, **value} if isinstance(old, dict) else changed(old, value)
-        config = dataclasses.replace(config, **{name: value})
-    return config
+        values[name] = value
+    return dataclasses.replace(config, **values)
 
 
 def model_of(case, changes=None):
@@ -180,6 +191,12 @@ def test_what_is_refused(changes, options, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         model_of("llama", changes).export(tmp_path / "out", format="gguf", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_groups_of_experts_that_llama_cpp_chooses_in_another_way_are_refused(tmp_path):
+    changes = {"feed_forward": {"expert_groups": 2, "groups_per_token": 1}}
+    with pytest.raises(ValueError, match="'deepseek2' cannot express feed_forward.expert_groups"):
+        zoo.gguf.write_gguf(model_of("deepseek_v2", changes), tmp_path / "a.gguf")
 
 
 def test_what_an_architecture_has_no_tensor_for_is_refused(tmp_path):

@@ -36,7 +36,12 @@ def again(tokenizer, **options):
     return ByteLevelBPETokenizer(vocabulary, merges, **options)
 
 
-@pytest.mark.parametrize("split", [("gpt2",), ("llama3",), ("qwen2",), ("gpt4o",), ("bloom",), ("digits", "gpt2")])
+DEEPSEEK_V3 = ("numbers", "han_kana", "deepseek_v3")
+
+
+@pytest.mark.parametrize(
+    "split", [("gpt2",), ("llama3",), ("qwen2",), ("gpt4o",), ("bloom",), ("digits", "gpt2"), DEEPSEEK_V3]
+)
 def test_equals_the_library(byte_level, odd_texts, split):
     ours, theirs = again(byte_level, split=split), library(byte_level, split)
     expected = theirs.encode_batch(odd_texts)
