@@ -68,6 +68,8 @@ def load(seed: dict, folder: Path) -> None:
         load_task(getattr(zoo, seed["task"]), seed["model"]).load_adapter(folder)
     elif kind in ("preset", "from_preset"):
         getattr(zoo, seed["task"]).from_preset(folder)
+    elif kind == "gguf":
+        getattr(zoo, seed["task"]).from_preset(folder / seed["file"])
     elif kind == "llama2c":
         load_llama2c(folder / "model.bin")
     else:
@@ -312,7 +314,7 @@ def main() -> int:
     parser.add_argument("--cases", default="", help="numbers of the files in place of --first and --files: 3,17,29")
     parser.add_argument("--seed", type=int, default=0, help="another seed, other mutations")
     parser.add_argument("--workers", type=int, default=1, help="processes")
-    parser.add_argument("--only", default="", help="only seeds whose folder or file has this in its name")
+    parser.add_argument("--only", default="", help="only seeds of such folders or files: bert,lfm2")
     parser.add_argument("--output", type=Path, default=Path("fuzz"), help="folder of the results")
     parser.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
     arguments = parser.parse_args()
@@ -330,7 +332,8 @@ def main() -> int:
         maker.start()
         maker.join()
         seeds = json.loads((Path(folder) / "seeds.json").read_text())
-        seeds = [seed for seed in seeds if arguments.only in f"{seed['folder']}/{seed['file']}"]
+        parts = arguments.only.split(",")
+        seeds = [seed for seed in seeds if any(part in f"{seed['folder']}/{seed['file']}" for part in parts)]
         left = [number for number in numbers if number not in tally.numbers]
         with open(path, "a" if arguments.resume else "w") as file:
             for result in run_cases(left, arguments.seed, Path(folder), seeds, arguments.output, arguments.workers):

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
+from fuzz_gguf import mutate_gguf
 from fuzz_hostile import hostile
 
 # what a value becomes
@@ -34,6 +35,8 @@ def mutate(content: bytes, name: str, rng: random.Random) -> bytes:
         return mutate_safetensors(content, rng)
     if name.endswith(".model") and rng.random() < 0.6:
         return mutate_proto(content, rng)
+    if name.endswith(".gguf") and rng.random() < 0.85:
+        return mutate_gguf(content, rng)
     return mutate_bytes(content, rng)
 
 

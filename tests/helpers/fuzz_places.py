@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fuzz_gguf import Parts, names_in_library
+
 ABSENT = object()
 # our names of keys that errors show
 OURS = {
@@ -51,6 +53,8 @@ def place_of(text: str, seed: dict, original: bytes, folder: Path) -> str:
     if _names_position(text, name, original, content, folder):
         return "position"
     keys = _keys(_values(name, original)) | _keys(_values(name, content))
+    if name.endswith(".gguf"):
+        keys |= names_in_library(original)[0]
     keys |= {OURS[key] for key in keys & set(OURS)}
     if any(names_key(text, key) if len(key) > 2 else f"[{key!r}]" in text for key in keys):
         return "other"
@@ -70,7 +74,7 @@ def names_key(text: str, key: str) -> bool:
     if cut not in text:  # a million keys may have changed
         return not cut.isprintable() and repr(cut)[1:-1] in text
     word, end = re.escape(cut), r"(?![\w-])" if len(key) <= 60 else ""
-    before = rf"(?:[.\[('\"]|[:;,] | has |^){word}{end}"
+    before = rf"(?:[.\[('\"]|[:;,] | has | have no |^){word}{end}"
     after = rf"(?<![\w-]){word}{end}(?=[=.\[]\S| must| is missing| is not known| for )"
     return re.search(f"{before}|{after}", text) is not None
 
@@ -108,6 +112,8 @@ def _values(name: str, content: bytes) -> Any:
             return {f"line {number}": line for number, line in enumerate(content.split(b"\n"), 1)}
         if name.endswith(".h5"):
             return _of_h5(content)
+        if name.endswith(".gguf"):
+            return Parts(content).values()
         if name.endswith(".bin"):
             names = ("dim", "hidden_dim", "n_layers", "n_heads", "n_kv_heads", "vocab_size", "max_seq_len")
             return dict(zip(names, struct.unpack_from("<7i", content), strict=True))
@@ -198,6 +204,9 @@ def _length(content: bytes) -> int:
 
 def _tensors(folder: Path, name: str, before: bytes) -> Iterable[str]:
     contents = [(path.name, path.read_bytes()) for path in folder.rglob("*") if path.suffix in (".safetensors", ".h5")]
+    if name.endswith(".gguf"):
+        yield from (name for name in _values(name, before) or ())
+        yield from names_in_library(before)[1]
     for file, content in [*contents, (name, before)]:
         if file.endswith((".safetensors", ".h5")):
             values = _values(file, content)

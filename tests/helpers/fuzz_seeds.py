@@ -1,5 +1,6 @@
 """Small files of every kind that a model is read from, to be mutated by `tests/fuzz.py`."""
 
+import dataclasses
 import json
 import random
 import shutil
@@ -23,6 +24,25 @@ TASKS = {
     "qwen2": "CausalLM",
     "modernbert_classifier": "TextClassifier",
     "distilbert_classifier": "TextClassifier",
+    "longformer_masked_lm": "MaskedLM",
+    "esm_masked_lm": "MaskedLM",
+    "roformer_masked_lm": "MaskedLM",
+    "rembert_masked_lm": "MaskedLM",
+    "mamba2": "CausalLM",
+    "bamba": "CausalLM",
+    "lfm2": "CausalLM",
+    "qwen3_next": "CausalLM",
+    "deepseek_v2": "CausalLM",
+    "deepseek_v3": "CausalLM",
+}
+# llama.cpp's names of their architectures
+GGUF = {
+    "llama": "llama",
+    "falcon": "falcon",
+    "qwen3_moe": "qwen3moe",
+    "granitemoe": "granitemoe",
+    "gpt_oss": "gpt-oss",
+    "deepseek_v3": "deepseek2",
 }
 # for models that stay as they are
 ADAPTERS = {"llama": "CausalLM", "roberta_classifier": "TextClassifier"}
@@ -51,6 +71,7 @@ def make_seeds(folder: Path) -> list[dict[str, Any]]:
     _write_references(folder, add)
     tokenizers = _write_tokenizers(folder, add)
     _write_models(folder, add, tokenizers)
+    _write_gguf(folder, add, tokenizers["bytes"])
     (folder / "llama2c").mkdir()
     header = (8, 16, 2, 2, 2, 20, 12)
     numbers = 20 * 8 + 2 * (2 * 8 + 4 * 64 + 3 * 8 * 16) + 8 + 12 * 4
@@ -70,6 +91,31 @@ def _write_references(folder: Path, add) -> None:
         shutil.copytree(REFERENCE.parent / "adapters" / name, folder / f"adapter_{name}")
         (folder / f"adapter_{name}" / "golden.npz").unlink()
         add(f"adapter_{name}", "adapter", task=task, model=str(REFERENCE / name))
+
+
+def _write_gguf(folder: Path, add, tokenizer: Any) -> None:
+    """Files of llama.cpp, as its converter writes them; of DeepSeek an older one, too."""
+    from gguf_files import TOKENS, write_gguf
+
+    import zoo
+    from zoo.huggingface import read_config
+
+    merged = {"tokens": [*TOKENS[:46], TOKENS[0] + TOKENS[1], "<end>"], "merges": [f"{TOKENS[0]} {TOKENS[1]}"]}
+    for name, architecture in GGUF.items():
+        (folder / f"gguf_{name}").mkdir()
+        write_gguf(REFERENCE / name, folder / f"gguf_{name}" / "model.gguf", architecture, tokenizer=merged)
+    (folder / "gguf_older").mkdir()
+    write_gguf(
+        REFERENCE / "deepseek_v3", folder / "gguf_older" / "model.gguf", "deepseek2", tokenizer=merged, older=True
+    )
+    config = read_config(REFERENCE / "lfm2")
+    mixer = dataclasses.replace(config.mixer, use_bias=False)
+    config = dataclasses.replace(config, mixer=mixer, vocabulary_size=tokenizer.vocabulary_size)
+    (folder / "gguf_lfm2").mkdir()
+    model = zoo.CausalLM(zoo.Backbone.from_config(config), tokenizer)
+    zoo.gguf.write_gguf(model, folder / "gguf_lfm2" / "model.gguf", "float32")
+    for name in (*GGUF, "older", "lfm2"):
+        add(f"gguf_{name}", "gguf", task="CausalLM")
 
 
 def _write_tokenizers(folder: Path, add) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class GGUFTensor:
     """Where a tensor is.
 
     Args:
+        name: Its name.
         file: The file.
         offset: Its first byte in the file.
         size: Number of its bytes.
@@ -36,6 +37,7 @@ class GGUFTensor:
         shape: Its shape, in the order of NumPy.
     """
 
+    name: str
     file: Path
     offset: int
     size: int
@@ -172,7 +174,7 @@ class _Parser:
                     f"{self.size - start:,}, got offset {offset:,}"
                 )
             end = offset + size
-            tensors[name] = GGUFTensor(self.path, start + offset, size, kind, shape)
+            tensors[name] = GGUFTensor(name, self.path, start + offset, size, kind, shape)
         return metadata, tensors
 
     def _tensor(self, index: int) -> tuple[str, tuple[int, ...], int, int]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from zoo.gguf.header import GGUFTensor
 from zoo.gguf.types import library
+from zoo.storage import quote
 
 _FLOATS = {0: np.dtype("float32"), 1: np.dtype("float16"), 30: np.dtype(ml_dtypes.bfloat16)}
 
@@ -17,6 +18,9 @@ def read_tensor(tensor: GGUFTensor, index: int | None = None) -> np.ndarray:
     Args:
         tensor: Where it is.
         index: Which part along the first axis; None for all of it.
+
+    Raises:
+        ValueError: If the package gguf does not turn its type into floats, as it does not those of integers.
     """
     if tensor.kind in _FLOATS:
         stored = np.memmap(tensor.file, _FLOATS[tensor.kind], "r", tensor.offset, tensor.shape)
@@ -26,6 +30,11 @@ def read_tensor(tensor: GGUFTensor, index: int | None = None) -> np.ndarray:
     block, block_bytes = gguf.GGML_QUANT_SIZES[kind]
     rows = (*tensor.shape[:-1], tensor.shape[-1] // block * block_bytes)
     stored = np.memmap(tensor.file, np.uint8, "r", tensor.offset, rows)
-    if index is None:
-        return gguf.quants.dequantize(stored, kind).reshape(tensor.shape)
-    return gguf.quants.dequantize(stored[index], kind).reshape(tensor.shape[1:])
+    part, shape = (stored, tensor.shape) if index is None else (stored[index], tensor.shape[1:])
+    try:
+        return gguf.quants.dequantize(part, kind).reshape(shape)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"{tensor.file}: tensor {quote(tensor.name)} must be of a type that the package gguf turns into floats, "
+            f"got {kind.name}."
+        ) from error

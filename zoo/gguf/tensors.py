@@ -18,7 +18,7 @@ from zoo.gguf.types import library
 from zoo.huggingface.config_reader import ConfigReader
 from zoo.huggingface.family import Family, get_family
 from zoo.huggingface.weights import Stored
-from zoo.storage import TensorFiles, errors_of_file
+from zoo.storage import TensorFiles, errors_of_file, quote
 from zoo.storage.checkpoint import CONFIG_FILE, read_config_file, register_weights
 
 # A file of this name beside a config.json holds its weights: a link to the file that was named.
@@ -141,7 +141,9 @@ def places_of(header: GGUFHeader, family: Family, config: TransformerConfig) -> 
     used = {name for place in places.values() for name in (place.stored, *place.others)}
     unused = sorted(set(header.tensors) - used - _NO_WEIGHTS - is_copy)
     if unused:
-        raise ValueError(f"{header.path}: its tensor {unused[0]} belongs to no layer of a {config.architecture}.")
+        raise ValueError(
+            f"{header.path}: its tensor {quote(unused[0])} belongs to no layer of a {config.architecture}."
+        )
     return places
 
 

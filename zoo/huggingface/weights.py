@@ -141,23 +141,30 @@ class _OfExperts:
 
     Args:
         variable: The variable.
+        is_bias: Whether it is a bias.
         expert: Number of the expert; None for all.
         read: Tensors of experts, shared by all of a variable.
     """
 
     name = ""
 
-    def __init__(self, variable: Any, expert: int | None = None, read: dict[int, np.ndarray] | None = None) -> None:
-        self.variable, self.expert, self.read = variable, expert, read
+    def __init__(
+        self,
+        variable: Any,
+        is_bias: bool = False,
+        expert: int | None = None,
+        read: dict[int, np.ndarray] | None = None,
+    ) -> None:
+        self.variable, self.is_bias, self.expert, self.read = variable, is_bias, expert, read
         self.dtype = variable.dtype
         shape = tuple(variable.shape)
-        shape = (shape[0], shape[2]) if shape[1] == 1 else shape
+        shape = (shape[0], shape[2]) if is_bias else shape
         self.shape = shape if expert is None else shape[1:]
 
     def each(self) -> list["_OfExperts"]:
         """Returns what each expert has."""
         read: dict[int, np.ndarray] = {}
-        return [_OfExperts(self.variable, expert, read) for expert in range(self.variable.shape[0])]
+        return [_OfExperts(self.variable, self.is_bias, expert, read) for expert in range(self.variable.shape[0])]
 
     def assign(self, tensor: np.ndarray) -> None:
         if self.expert is not None:
@@ -280,7 +287,8 @@ def _network_layers(name: str, network: Any) -> dict[str, Any]:
     for part in ("gate", "up", "down"):
         kernel, bias = (getattr(network, f"{part}_{leaf}") for leaf in ("kernel", "bias"))
         layers[f"{name}.experts.{part}"] = layer_view(
-            kernel=None if kernel is None else _OfExperts(kernel), bias=None if bias is None else _OfExperts(bias)
+            kernel=None if kernel is None else _OfExperts(kernel),
+            bias=None if bias is None else _OfExperts(bias, is_bias=True),
         )
     if network.shared_experts is not None:
         layers |= _network_layers(f"{name}.shared", network.shared_experts)

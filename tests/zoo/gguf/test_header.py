@@ -74,6 +74,18 @@ def test_types_of_numbers(kind, tmp_path):
     np.testing.assert_array_equal(np.asarray(tensor, "float32"), gguf.quants.dequantize(stored, kind))
 
 
+def test_types_that_are_no_floats_are_refused(tmp_path):
+    writer = gguf.GGUFWriter(str(tmp_path / "a.gguf"), "llama")
+    writer.add_tensor("x", np.arange(6, dtype="int8"))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    tensor = read_gguf(tmp_path / "a.gguf").tensors["x"]
+    with pytest.raises(ValueError, match=r"a.gguf: tensor 'x' must be of a type .*, got I8"):
+        read_tensor(tensor)
+
+
 def changed(path, place, content):
     data = bytearray(path.read_bytes())
     data[place : place + len(content)] = content

@@ -182,6 +182,41 @@ def test_latents_and_groups_of_experts(older, tmp_path):
     np.testing.assert_allclose(logits(path), logits(folder), atol=2e-5, rtol=2e-5)
 
 
+def test_scores_of_experts_that_a_file_does_not_name(written):
+    folder, path = written("deepseek_v3", older=True)
+    np.testing.assert_allclose(logits(path), logits(folder), atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"expert_gating_func": 3}, r"expert_gating_func must be 1 \(softmax\) or 2 \(sigmoid\), got 3"),
+        ({"expert_gating_func": 1}, "expert_weights_norm must be false where experts are chosen by a softmax"),
+        ({"attention.key_length_mla": 4}, "attention.key_length_mla must be above 4, .*, got 4"),
+    ],
+)
+def test_what_is_no_deepseek(keys, message, written, monkeypatch):
+    monkeypatch.setitem(CASES, "deepseek_v3", ("deepseek2", {}, keys, {}))
+    with pytest.raises(ValueError, match=f"deepseek_v3.gguf: deepseek2.{message}"):
+        zoo.Backbone.from_preset(str(written("deepseek_v3", older=True)[1]))
+
+
+@pytest.mark.parametrize(
+    ("case", "shapes"),
+    [
+        ("deepseek_v3", {"blk.0.attn_k_b.weight": (2, 6, 4), "blk.0.attn_v_b.weight": (2, 5, 7)}),
+        ("granitemoe", {"blk.0.ffn_gate_exps.weight": (4, 96), "blk.0.ffn_up_exps.weight": (4, 96)}),
+        ("gpt_oss", {"blk.0.ffn_down_exps.weight": (96,)}),
+    ],
+)
+def test_parts_that_do_not_fit(case, shapes, written, monkeypatch):
+    architecture, changes, keys, _ = CASES[case]
+    tensors = {name: np.zeros(shape, "float32") for name, shape in shapes.items()}
+    monkeypatch.setitem(CASES, case, (architecture, changes, keys, tensors))
+    with pytest.raises(ValueError, match=f"it must have {', '.join(shapes)} in shapes that fit each other, got"):
+        zoo.Backbone.from_preset(str(written(case)[1]))
+
+
 def test_a_file_in_parts(written):
     folder, path = written("qwen3", split=7)
     parts = sorted(path.parent.glob("qwen3-*.gguf"))

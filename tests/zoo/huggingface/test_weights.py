@@ -65,6 +65,18 @@ def test_one_tensor_per_expert(experts):
         np.testing.assert_array_equal(tensors[f"{name}.w2.weight"], array(network.down_kernel)[expert])
 
 
+def test_experts_of_width_one():
+    """A kernel of one row is no bias, which has an axis of size 1 there."""
+    network = FeedForwardConfig(1, "silu", gated=True, num_experts=EXPERTS)
+    names = {part: f"decoder.{{}}.feed_forward.experts.{part}" for part in ("up", "down")}
+    tensors = tensors_of(made("decoder", num_layers=1, feed_forward=network), {ours: ours for ours in names.values()})
+    shapes = {name.split("experts.")[1]: tensor.shape for name, tensor in tensors.items()}
+    assert shapes == {
+        **{"up.weight": (EXPERTS, 1, WIDTH), "up.bias": (EXPERTS, 1)},
+        **{"down.weight": (EXPERTS, WIDTH, 1), "down.bias": (EXPERTS, WIDTH)},
+    }
+
+
 def test_stacked_experts_whose_columns_take_turns(experts):
     gate, up = (f"decoder.{{}}.feed_forward.experts.{name}" for name in ("gate", "up"))
     options = {"transposed": False, "weight": "", "bias": "_bias"}

@@ -32,6 +32,7 @@ def seeds(tmp_path_factory):
         ("from_preset", 10),
         ("preset", 8),
         ("llama2c", 5),
+        ("gguf", 8),
     ],
 )
 def test_mutated_files(seeds, tmp_path, kind, count):
