@@ -183,7 +183,7 @@ def steps(config: DistillConfig, run: RunFolder) -> Outcome:
         model = zoo.training.Distiller(student, teacher, temperature=config.distillation.temperature, **weights)
     loss = zoo.training.TokenCrossEntropy()
     options = {"task": student, "loss": loss, "weighted_metrics": token_metrics()}
-    compile_model(model, config.training, material.training.number_of_batches, **options)
+    compile_model(model, run, config.training, material.training.number_of_batches, **options)
     teacher.compile(loss=loss, weighted_metrics=token_metrics(), jit_compile=config.training.is_compiled)
     shown = ("nll", "loss") if weights["soft"] or weights["cosine"] else ("nll",)
     train(

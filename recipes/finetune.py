@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import zoo
 from recipes.common import batching
@@ -28,7 +28,14 @@ from recipes.common.evaluation.likelihoods import evaluate_replies
 from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Recipe
-from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, token_metrics, train
+from recipes.common.training.fitting import (
+    LEARNING_RATE_HELP,
+    TrainingConfig,
+    compile_model,
+    prepare,
+    token_metrics,
+    train,
+)
 from recipes.common.training.models import ModelConfig, count_trained, make_or_load_task
 from recipes.common.training.tokenizers import TokenizerConfig
 
@@ -96,7 +103,8 @@ class FinetuneTrainingConfig(TrainingConfig):
 
     epochs: int = setting(5, "Number of passes over the training data.")
     batch_size: int = setting(32, "Number of conversations, or packed rows, per batch.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.002, "Peak learning rate, after the warm-up.")
+    learning_rate: float | None = setting(None, LEARNING_RATE_HELP.format("0.002"))
+    new_model_learning_rate: ClassVar[float] = 0.002
     warmup_steps: float = setting(
         0.05, "Number of updates of the warm-up. A value below 1 is their share of all updates."
     )
@@ -139,7 +147,7 @@ def steps(config: FinetuneConfig, run: RunFolder) -> Outcome:
     batches, held_out, test = make_batches(config, task, training, validation, test)
     nll, count = token_metrics()
     metrics = [nll, zoo.training.TokenAccuracy(), count]
-    compile_model(task, config.training, batches.number_of_batches, weighted_metrics=metrics)
+    compile_model(task, run, config.training, batches.number_of_batches, weighted_metrics=metrics)
 
     def samples() -> list[str]:
         shown = test[: config.training.samples]

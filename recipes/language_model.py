@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import zoo
 from recipes.common import batching
@@ -37,7 +37,14 @@ from recipes.common.training.corpora import (
     open_corpora,
     open_running_text,
 )
-from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, token_metrics, train
+from recipes.common.training.fitting import (
+    LEARNING_RATE_HELP,
+    TrainingConfig,
+    compile_model,
+    prepare,
+    token_metrics,
+    train,
+)
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.tokenizers import TokenizerConfig
 
@@ -89,7 +96,8 @@ class LanguageTrainingConfig(TrainingConfig):
     )
     batch_size: int = setting(32, "Number of windows or rows per batch.", least=1, most=1 << 14)
     length: int = setting(64, "Number of tokens of a window or row.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.003, "Peak learning rate, after the warm-up.")
+    learning_rate: float | None = setting(None, LEARNING_RATE_HELP.format("0.003"))
+    new_model_learning_rate: ClassVar[float] = 0.003
     beta_2: float = setting(0.99, "Adam's second decay rate.")
     weight_decay: float = setting(0.1, "Decoupled weight decay, applied to matrices.")
     label_smoothing: float = setting(
@@ -258,7 +266,7 @@ def make_model(
         check_corpora(config, task, corpora)
     loss = zoo.training.TokenCrossEntropy(config.training.label_smoothing)
     batches = config.training.batches_per_epoch
-    compile_model(task, config.training, batches, loss=loss, weighted_metrics=token_metrics())
+    compile_model(task, run, config.training, batches, loss=loss, weighted_metrics=token_metrics())
     return task
 
 

@@ -144,7 +144,7 @@ def steps(config: PreferConfig, run: RunFolder) -> Outcome:
         keras.metrics.MeanMetricWrapper(loss.accuracies, name="reward_accuracy"),
     ]
     options = {"task": task, "loss": loss, "weighted_metrics": metrics}
-    compile_model(model, config.training, batches.number_of_batches, **options)
+    compile_model(model, run, config.training, batches.number_of_batches, **options)
 
     def samples() -> list[str]:
         shown = test[: config.training.samples]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -34,7 +34,14 @@ from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Recipe
 from recipes.common.saved_models import language_tokens_of, make_sampler
-from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, token_metrics, train
+from recipes.common.training.fitting import (
+    LEARNING_RATE_HELP,
+    TrainingConfig,
+    compile_model,
+    prepare,
+    token_metrics,
+    train,
+)
 from recipes.common.training.models import ModelConfig, make_or_load_task
 from recipes.common.training.optimizers import OPTIMIZER_HELP, OPTIMIZERS, SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.tokenizers import TokenizerConfig
@@ -120,7 +127,8 @@ class Seq2SeqTrainingConfig(TrainingConfig):
     # which does not depend on how long the training is: a resumed run may be longer
     schedule: str = setting("inverse_square_root", SCHEDULE_HELP, offers=SCHEDULE_NAMES)
     optimizer: str = setting("adam", OPTIMIZER_HELP, offers=OPTIMIZERS)
-    learning_rate: float = setting(0.002, "Peak learning rate, after the warm-up.")
+    learning_rate: float | None = setting(None, LEARNING_RATE_HELP.format("0.002"))
+    new_model_learning_rate: ClassVar[float] = 0.002
     warmup_steps: float = setting(
         300, "Number of updates of the warm-up. A value below 1 is their share of all updates."
     )
@@ -273,7 +281,7 @@ def train_seq2seq(
         for name, pairs in (("training", training), ("validation", validation))
     )
     loss = zoo.training.TokenCrossEntropy(config.label_smoothing)
-    compile_model(model, config, batches.number_of_batches, loss=loss, weighted_metrics=token_metrics())
+    compile_model(model, run, config, batches.number_of_batches, loss=loss, weighted_metrics=token_metrics())
     shown = pairs_that_fit(model, validation, config.samples)
 
     def samples() -> list[str]:

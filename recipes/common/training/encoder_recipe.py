@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -11,7 +11,7 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import setting
 from recipes.common.run_folder import RunFolder
-from recipes.common.training.fitting import TrainingConfig, compile_model, train
+from recipes.common.training.fitting import LEARNING_RATE_HELP, TrainingConfig, compile_model, train
 from recipes.common.training.models import ModelConfig
 from recipes.common.training.optimizers import SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.tokenizers import TokenizerConfig
@@ -44,7 +44,8 @@ class EncoderTrainingConfig(TrainingConfig):
 
     epochs: int = setting(4, "Number of passes over the training data.")
     batch_size: int = setting(32, "Number of examples per batch.", least=1, most=1 << 16)
-    learning_rate: float = setting(0.001, "Peak learning rate, after the warm-up.")
+    learning_rate: float | None = setting(None, LEARNING_RATE_HELP.format("0.001"))
+    new_model_learning_rate: ClassVar[float] = 0.001
     schedule: str = setting("linear", SCHEDULE_HELP, offers=SCHEDULE_NAMES)
     warmup_steps: float = setting(
         0.1, "Number of updates of the warm-up. A value below 1 is their share of all updates."
@@ -107,7 +108,7 @@ def train_encoder_task(
     for name, part in (("training", batches), ("validation", held_out)):
         print_cut(name, part.number_cut, part.number_of_rows, "examples", task.preprocessor)
     metrics = task.default_metrics() or None
-    compile_model(task, config, batches.number_of_batches, loss=loss, weighted_metrics=metrics)
+    compile_model(task, run, config, batches.number_of_batches, loss=loss, weighted_metrics=metrics)
     curves = {"training, loss": "loss", "validation, loss": "val_loss"}
     if metric != "loss":
         curves.update({f"training, {metric}": metric, f"validation, {metric}": f"val_{metric}"})

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import keras
 import pooch
@@ -36,6 +36,12 @@ from recipes.common.training.optimizers import (
 )
 from recipes.common.training.precision import describe_step
 
+# Of fine-tuning with all weights, and what low-rank updates take of it, see `usual_learning_rate`.
+_RATE_TIMES_WIDTH, _LORA_FACTOR = 0.04, 10
+LEARNING_RATE_HELP = (
+    "Peak learning rate, after the warm-up. null: {} for a new model; for one that it starts from 0.04 divided by its "
+    "width, and ten times that for low-rank updates, but no more than for a new one."
+)
 # metrics of which less is better, by their names
 _SMALLER_IS_BETTER = re.compile("loss|nll|error|perplexity|distance")
 
@@ -47,7 +53,9 @@ class TrainingConfig:
     epochs: int = setting(5, "Largest number of passes over the training data.", least=1, most=10**6)
     optimizer: str = setting("adamw", OPTIMIZER_HELP, offers=OPTIMIZERS)
     optimizer_options: dict[str, Any] = setting({}, "Further arguments of the optimizer, for example {momentum: 0.9}.")
-    learning_rate: float = setting(0.001, "Peak learning rate, after the warm-up.", above=0)
+    learning_rate: float | None = setting(0.001, "Peak learning rate, after the warm-up.", above=0)
+    # what null stands for where a model is new, in recipes whose default is null
+    new_model_learning_rate: ClassVar[float] = 0.001
     schedule: str = setting("cosine", SCHEDULE_HELP, offers=SCHEDULE_NAMES)
     schedule_options: dict[str, Any] = setting(
         {},
@@ -233,6 +241,25 @@ def number_of_rounds(epochs: int, batches: int, length: int | None) -> int:
     return epochs if length is None else max(1, round(epochs * batches / length))
 
 
+def usual_learning_rate(config: TrainingConfig, task: Any, saved: bool) -> float:
+    """Returns the peak learning rate where `training.learning_rate` is null.
+
+    With Adam, the best rate of matrices falls with their width (Yang et al. 2022, "Tensor Programs V", section 3);
+    that of BERT base, 5e-5 at a width of 768 (Devlin et al. 2019, appendix A.3), gives the factor. Low-rank updates
+    take ten times as much (Schulman et al. 2025, "LoRA Without Regret").
+
+    Args:
+        config: The configuration.
+        task: The task.
+        saved: Whether its weights come from a saved model.
+    """
+    backbone = task.backbone
+    if not saved or not backbone.trainable_weights:  # the head alone is new
+        return config.new_model_learning_rate
+    rate = _RATE_TIMES_WIDTH / backbone.config.hidden_dim * (_LORA_FACTOR if backbone.adapters.active else 1)
+    return min(rate, config.new_model_learning_rate)
+
+
 def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> keras.optimizers.Optimizer:
     """Returns the optimizer.
 
@@ -271,19 +298,31 @@ def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> 
 
 
 def compile_model(
-    model: keras.Model, config: TrainingConfig, batches: int, *, task: zoo.Task | None = None, **options: Any
+    model: keras.Model,
+    run: RunFolder,
+    config: TrainingConfig,
+    batches: int,
+    *,
+    task: zoo.Task | None = None,
+    **options: Any,
 ) -> None:
     """Compiles a model for its training, on the devices that the config names.
 
     Args:
         model: The task, or a model around one.
+        run: The run folder, which knows whether the model is a saved one.
         config: The configuration.
         batches: Number of batches of an epoch.
         task: The task that is trained, where the model is one around it.
         **options: Further arguments of `compile`, such as `loss` and `weighted_metrics`.
     """
+    task = model if task is None else task
+    if config.learning_rate is None:
+        config = dataclasses.replace(config, learning_rate=usual_learning_rate(config, task, run.start is not None))
+        if run.start is not None:
+            print(f"learning rate: {config.learning_rate:.2g} (training.learning_rate)")
     with zoo.distribution.scope():
-        optimizer = make_optimizer(config, batches, model if task is None else task)
+        optimizer = make_optimizer(config, batches, task)
         model.compile(optimizer=optimizer, jit_compile=config.is_compiled, **options)
 
 
@@ -396,7 +435,8 @@ def train(
         )
         zoo.distribution.wait_for_all("weights")
     except FloatingPointError as error:
-        raise RecipeError(f"training.learning_rate {config.learning_rate:g}? {error}") from error
+        rate = "" if config.learning_rate is None else f" {config.learning_rate:g}"
+        raise RecipeError(f"training.learning_rate{rate}? {error}") from error
     except (RuntimeError, ValueError) as error:
         _end_if_lost(error)
         raise

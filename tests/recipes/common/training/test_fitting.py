@@ -30,6 +30,29 @@ def learning_rates(**options):
     return [float(schedule(step)) for step in range(60)]
 
 
+@pytest.mark.parametrize(
+    ("width", "saved", "updates", "trained", "expected"),
+    [
+        (768, True, (), True, 5.2e-5),  # BERT base
+        (384, True, (), True, 1.04e-4),
+        (576, True, ("default",), True, 6.9e-4),
+        # no more than new weights take
+        (384, True, ("default",), True, 1e-3),
+        (16, True, (), True, 1e-3),
+        # new weights alone
+        (768, False, (), True, 1e-3),
+        (768, True, (), False, 1e-3),
+    ],
+)
+def test_usual_learning_rates(width, saved, updates, trained, expected):
+    config = SimpleNamespace(hidden_dim=width)
+    adapters, weights = SimpleNamespace(active=updates), ["kernel"] if trained else []
+    task = SimpleNamespace(backbone=SimpleNamespace(config=config, adapters=adapters, trainable_weights=weights))
+    training = TagConfig().training
+    assert training.learning_rate is None
+    assert fitting.usual_learning_rate(training, task, saved) == pytest.approx(expected, rel=0.01)
+
+
 @pytest.mark.parametrize("final", [0.0, 0.1])
 @pytest.mark.parametrize("warmup", [1, 2, 10])
 @pytest.mark.parametrize(
