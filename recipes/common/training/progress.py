@@ -12,6 +12,8 @@ from tqdm import tqdm
 from recipes.command.printing import has_bars
 
 _COLUMNS = 80
+# Seconds of batches, after the first one, by which the duration of an epoch is told, where it is more than the other.
+_LOOKED_AT, _LONG = 10, 60
 # which have a place of their own, or are no measure of the training
 _UNPRINTED = ("tokens", "val_tokens", "tokens_per_second", "learning_rate")
 
@@ -20,7 +22,8 @@ class EpochLines(keras.callbacks.Callback):
     """Prints metrics of each epoch, training first and then validation: `loss 0.513, val 0.498`.
 
     On a terminal a bar shows the batches of the epoch that is being trained. No metric is read for it: that would make
-    an accelerator wait.
+    an accelerator wait. Before the first line, one more says how long the first step took, which is that of making the
+    program, and how long an epoch will take, if that is more than a minute.
 
     Args:
         epochs: Number of epochs.
@@ -36,6 +39,9 @@ class EpochLines(keras.callbacks.Callback):
         self._epochs, self._unit = epochs, unit
         self._bar: Any = None
         self._started = 0.0
+        # batches of the first epoch, and when the first of them was done; None when nothing is left to tell
+        self._batches: int | None = 0
+        self._first = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._started = time.monotonic()
@@ -46,12 +52,29 @@ class EpochLines(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         if self._bar is not None:
             self._bar.update()
+        if self._batches is not None:
+            self._batches += 1
+            self._tell(time.monotonic(), (self.params or {}).get("steps"))
+
+    def _tell(self, now: float, steps: int | None) -> None:
+        """Says how long the first epoch will take, once that is known."""
+        if self._batches == 1:
+            self._first = now
+        elif now - self._first >= _LOOKED_AT:
+            seconds = (now - self._first) / (self._batches - 1) * (steps or 0)
+            if seconds > _LONG:
+                if self._bar is not None:
+                    self._bar.clear()
+                start = f"the first step took {self._first - self._started:,.0f} s"
+                print(f"{start}, the training of an {self._unit} takes about {seconds / 60:,.0f} min", flush=True)
+            self._batches = None
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         self._close()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._close()
+        self._batches = None
         line = epoch_line(f"{self._unit} {epoch + 1}/{self._epochs}", logs or {}, time.monotonic() - self._started)
         print(line, flush=True)  # also into a file: a run may be killed
 

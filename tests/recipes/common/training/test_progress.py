@@ -2,10 +2,13 @@
 
 import io
 import sys
+import types
 
 import keras
 import numpy as np
+import pytest
 
+from recipes.common.training import progress
 from recipes.common.training.progress import EpochLines, epoch_line
 
 
@@ -43,6 +46,26 @@ def test_lines_of_a_log(capsys):
     lines = out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["round 1/2", "round 2/2"] and not err
     assert all(", val " in line and line.endswith(" s") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        (200, "the first step took 7 s, the training of an epoch takes about 10 min"),
+        (15, None),
+        (None, None),
+    ],
+)
+def test_how_long_an_epoch_will_take(monkeypatch, capsys, steps, told):
+    """A first step of seven seconds, and batches of three."""
+    times = iter([100.0, 107.0, *(107.0 + 3 * batch for batch in range(1, 12))])
+    monkeypatch.setattr(progress, "time", types.SimpleNamespace(monotonic=lambda: next(times)))
+    lines = EpochLines(2)
+    lines.set_params({"steps": steps})
+    lines.on_epoch_begin(0)
+    for batch in range(10):
+        lines.on_train_batch_end(batch)
+    assert capsys.readouterr().out.splitlines() == ([told] if told else [])
 
 
 def test_a_bar_on_a_terminal(monkeypatch):
