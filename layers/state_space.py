@@ -158,7 +158,8 @@ class StateSpace(StateMixer):
         )  # (batch, length, key_heads, group, value_dim)
         read = read + value * ops.reshape(skip, (heads, group, 1))
         gate = ops.cast(self.gate_projection(inputs), "float32")
-        gated = ops.reshape(read, (batch, length, heads, -1)) * ops.reshape(ops.silu(gate), (batch, length, heads, -1))
+        by_head = (batch, length, heads, values // heads)
+        gated = ops.reshape(read, by_head) * ops.reshape(ops.silu(gate), by_head)
         normed = ops.cast(ops.reshape(self.norm(gated), (batch, length, values)), "float32") * norm_scale
         output = self.output_projection(ops.cast(normed, self.compute_dtype))
         if cache is None:

@@ -166,7 +166,7 @@ class RotaryEmbedding(PositionEncoding):
         elif self.sequence_length is not None:
             sequence_length = self.sequence_length
         elif sequence_length is None:
-            sequence_length = ops.cast(ops.max(positions, axis=-1, keepdims=True) + 1, dtype)
+            sequence_length = ops.cast(ops.max(positions, axis=-1, keepdims=True, initial=0) + 1, dtype)
         else:
             sequence_length = ops.cast(sequence_length, dtype)
             if len(sequence_length.shape) == 1:

@@ -117,9 +117,11 @@ class ShawRelativePositions(PositionEncoding):
         dtype = float32_or_wider(query.dtype)
         products = ops.matmul(ops.cast(query, dtype), ops.transpose(ops.cast(self.key_embeddings, dtype)))
         # rows with the same positions also share the gather, which then moves `batch / rows * heads` numbers at once
-        products = ops.reshape(products, (rows, batch // rows * heads, query_length * self.num_distances))
-        products = ops.reshape(ops.transpose(products, (0, 2, 1)), (-1, batch // rows * heads))
-        picked = ops.take(products, slots, axis=0)
+        together, width = _part(batch, rows) * heads, query_length * self.num_distances
+        products = ops.reshape(products, (rows, together, width))
+        products = ops.reshape(ops.transpose(products, (0, 2, 1)), (rows * width, together))
+        # of no rows JAX takes nothing of the shape that it has otherwise
+        picked = ops.reshape(ops.take(products, slots, axis=0), (rows, query_length * key_length, together))
         return ops.reshape(ops.transpose(picked, (0, 2, 1)), (batch, heads, query_length, key_length))
 
     def value_context(self, weights: Any, query_positions: Any, key_positions: Any) -> Any:
@@ -140,10 +142,11 @@ class ShawRelativePositions(PositionEncoding):
         batch, heads, query_length, _ = ops.shape(weights)
         slots, rows, key_length = self._slots(query_positions, key_positions)
         sums = ops.cast(weights, float32_or_wider(weights.dtype))
-        sums = ops.reshape(sums, (rows, batch // rows * heads, query_length * key_length))
-        sums = ops.reshape(ops.transpose(sums, (0, 2, 1)), (-1, batch // rows * heads))
-        sums = ops.segment_sum(sums, ops.reshape(slots, (-1,)), rows * query_length * self.num_distances)
-        sums = ops.reshape(sums, (rows, query_length * self.num_distances, batch // rows * heads))
+        together, width = _part(batch, rows) * heads, query_length * self.num_distances
+        sums = ops.reshape(sums, (rows, together, query_length * key_length))
+        sums = ops.reshape(ops.transpose(sums, (0, 2, 1)), (rows * query_length * key_length, together))
+        sums = ops.segment_sum(sums, ops.reshape(slots, (-1,)), rows * width)
+        sums = ops.reshape(sums, (rows, width, together))
         sums = ops.reshape(ops.transpose(sums, (0, 2, 1)), (batch, heads, query_length, self.num_distances))
         return ops.cast(ops.matmul(sums, ops.cast(self.value_embeddings, sums.dtype)), weights.dtype)
 
@@ -160,3 +163,9 @@ class ShawRelativePositions(PositionEncoding):
         if len(tensor.shape) != 4 or (width is not None and tensor.shape[-1] != width):
             last = "key_length" if width is None else f"head_dim = {width}"
             raise ValueError(f"{name} must have shape (batch, heads, query_length, {last}), got {tuple(tensor.shape)}.")
+
+
+def _part(batch: Any, rows: Any) -> Any:
+    """How many rows of a batch have the same positions, where `rows` of it have their own; 1 of none."""
+    least = max if isinstance(rows, int) else ops.maximum
+    return batch // least(rows, 1)

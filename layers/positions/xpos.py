@@ -44,7 +44,7 @@ class XPos(RotaryEmbedding):
         self.gamma = check_above_zero("gamma", gamma)
 
     def on_pairs(self, query: Any, key: Any, query_positions: Any, key_positions: Any) -> tuple[Any, Any]:
-        last = ops.max(query_positions, axis=-1, keepdims=True)
+        last = ops.max(query_positions, axis=-1, keepdims=True, initial=0)
         most = 9.0 if keras.backend.standardize_dtype(query.dtype) == "float16" else 80.0
         # no key that is seen comes after all queries; those of empty slots must stay finite
         return (

@@ -1,5 +1,6 @@
 """Cross-entropy over a vocabulary, with as few passes over the vocabulary-sized tensor as possible."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,9 @@ def softmax_and_log_normalizer(logits: Any) -> tuple[Any, Any]:
     >>> _, log_normalizer = softmax_and_log_normalizer(keras.ops.zeros((1, 4)))   # log 4
     """
     probabilities = ops.softmax(logits, axis=-1)
-    log_normalizer = ops.max(logits, axis=-1) - ops.log(ops.max(probabilities, axis=-1))
+    # with an `initial` Keras takes no tokens, too
+    highest, largest = ops.max(logits, axis=-1, initial=-math.inf), ops.max(probabilities, axis=-1, initial=0.0)
+    log_normalizer = highest - ops.log(largest)
     return probabilities, log_normalizer
 
 

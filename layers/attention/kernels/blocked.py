@@ -205,7 +205,7 @@ class _Problem:
 
                 def new_reference() -> tuple[Any, ...]:
                     scores, _ = self.scores(i, j)
-                    highest = ops.maximum(reference, ops.max(scores, axis=-1, keepdims=True))
+                    highest = ops.maximum(reference, ops.max(scores, axis=-1, keepdims=True, initial=HIDDEN))
                     new_safe = _replace_unseen(highest)
                     factor, weights = ops.exp(reference - new_safe), ops.exp(scores - new_safe)
                     new_sums = sums * factor + ops.matmul(self.dropped(weights, i, j), self.value[j])
@@ -278,7 +278,10 @@ class _Problem:
                 weight_gradients = self.dropped(weight_gradients, i, j)
                 score_gradients = weights * (weight_gradients - means[i])
                 if bias_gradient:
-                    by_head = ops.reshape(score_gradients, (grid.batch, -1, grid.query_block, grid.key_block))
+                    by_head = ops.reshape(
+                        score_gradients,
+                        (grid.batch, grid.key_value_heads * grid.groups, grid.query_block, grid.key_block),
+                    )
                     bias_gradient = (self.bias.add_gradient(bias_gradient[0], by_head, i, j),)
                 if tanh is not None:
                     score_gradients = score_gradients * (self.soft_cap * (1 - tanh * tanh))

@@ -249,7 +249,7 @@ def softmax_with_sinks(scores: Any, sinks: Any) -> Any:
         Weights in the shape of `scores`, each row summing to less than one.
     """
     sinks = ops.cast(sinks, scores.dtype)
-    highest = ops.stop_gradient(ops.maximum(ops.max(scores, axis=-1, keepdims=True), sinks))
+    highest = ops.stop_gradient(ops.maximum(ops.max(scores, axis=-1, keepdims=True, initial=-math.inf), sinks))
     exponentials = ops.exp(scores - highest)
     return exponentials / (ops.sum(exponentials, axis=-1, keepdims=True) + ops.exp(sinks - highest))
 
@@ -273,7 +273,7 @@ def grouped_matmul(x: Any, y: Any, transpose: bool = False) -> Any:
         return ops.einsum(equation, x, y)
     batch, _, rows, inner = sizes(x)
     columns = sizes(y)[2 if transpose else 3]
-    product = ops.einsum(equation, ops.reshape(x, (batch, key_value_heads, -1, inner)), y)
+    product = ops.einsum(equation, ops.reshape(x, (batch, key_value_heads, heads // key_value_heads * rows, inner)), y)
     return ops.reshape(product, (batch, heads, rows, columns))
 
 

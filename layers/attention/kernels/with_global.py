@@ -87,7 +87,7 @@ def attend_with_global(
         return with_all_pairs()
     if isinstance(length, int) and length <= _MOST_GLOBAL:
         return with_few()
-    count = ops.max(ops.sum(ops.cast(is_global, "int32"), axis=1))
+    count = ops.max(ops.sum(ops.cast(is_global, "int32"), axis=1), initial=0)
     return ops.cond(count <= _MOST_GLOBAL, with_few, with_all_pairs)
 
 

@@ -144,6 +144,7 @@ def test_batch_without_tokens_has_loss_and_gradient_zero():
     assert float(loss(labels, logits, sample_weight=0 * weights)) == 0
     gradients = gradient(lambda value: loss(labels, value, sample_weight=0 * weights), logits)
     assert not ops.convert_to_numpy(gradients).any()
+    assert float(loss(labels[:0], logits[:0])) == 0
 
 
 @pytest.mark.parametrize("label", [-1, 11])
