@@ -155,6 +155,8 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
             if not 0 <= rate < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {rate!r}.")
         self.supports_masking = True
+        # Keras would round the states in caches; inputs are cast by `call`
+        self.autocast = False
         self.attention = attention
         self.feed_forward = feed_forward
         self.cross_attention = cross_attention
@@ -243,6 +245,8 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
         training: bool | None = None,
         **arguments: Any,
     ) -> Any:
+        inputs = ops.cast(inputs, self.compute_dtype)
+        memory = None if memory is None else ops.cast(memory, self.compute_dtype)
         facts = {
             "padding_mask": padding_mask,
             "lengths": lengths,

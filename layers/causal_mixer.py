@@ -104,6 +104,8 @@ class CausalMixer(ConfigFromArguments, keras.layers.Layer):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.supports_masking = True
+        # Keras would round the states in caches; inputs are cast by `call`
+        self.autocast = False
 
     def mix(self, inputs: Any, view: MixerView, cache: dict[str, Any] | None) -> Any:
         """Returns what the call returns.
@@ -151,6 +153,7 @@ class CausalMixer(ConfigFromArguments, keras.layers.Layer):
         view: MixerView | None = None,
         mask: Any = None,
     ) -> Any:
+        inputs = ops.cast(inputs, self.compute_dtype)
         facts = {
             "padding_mask": padding_mask,
             "lengths": lengths,

@@ -68,6 +68,8 @@ class TransformerStack(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        # Keras would round the states in caches; inputs are cast by `call`
+        self.autocast = False
         self.config = config
         self.num_layers = num_layers
         self.causal = causal
@@ -301,6 +303,8 @@ class TransformerStack(keras.layers.Layer):
         projected_memory: list[dict[str, Any]] | None = None,
         training: bool | None = None,
     ) -> Any:
+        inputs = ops.cast(inputs, self.compute_dtype)
+        memory = None if memory is None else ops.cast(memory, self.compute_dtype)
         x = point(f"{self.name}.embeddings", inputs)
         if self.position is not None:
             places = positions_from(cache_index, ops.shape(x)[1]) if positions is None else positions
