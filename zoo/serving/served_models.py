@@ -111,6 +111,8 @@ class ServedModels:
         self._others: dict[str, list[Version]] = {}
         self._refused: dict[str, set[Any]] = {}
         self._seen: dict[tuple[str, int], Any] | None = None
+        # names that the folder had when it was looked at; None before it was
+        self._found: frozenset[str] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._watching: asyncio.Task[Any] | None = None
         self._loaded = asyncio.Event()
@@ -160,11 +162,11 @@ class ServedModels:
 
         Raises:
             NoSuchModelError: If there is no model of the name.
-            NotReadyError: If it is not known yet which models there are.
+            NotReadyError: If it is not known yet which models there are, or the folder has it, and it comes next.
         """
         current = self._current.get(name)
         versions = [*([current] if current else []), *self._others.get(name, [])]
-        if not versions:
+        if not versions and (self._found is None or name in self._found):
             self.require_known()
         if not versions:
             # a mistyped name is shown; what else stands there may be a text
@@ -285,6 +287,7 @@ class ServedModels:
         found = await asyncio.to_thread(find_versions, self._folder)
         if not found and self._current:
             raise FileNotFoundError("there are no models")
+        self._found = frozenset(found)
         marks = await asyncio.to_thread(_marks, found)
         seen, self._seen = self._seen, marks
         for name in set(self._current) - set(found):

@@ -104,6 +104,8 @@ def test_what_is_asked_while_the_models_are_loaded(models, tmp_path):
                 with pytest.raises(NotReadyError, match="'dates' cannot answer while it is being loaded; /ready says"):
                     models.served("dates")
                 assert not models.is_ready and models.states == {"dates": "loading", "titles": "loading"}
+                with pytest.raises(NoSuchModelError, match="no model 'other'. Served are: dates, titles"):
+                    await asyncio.wait_for(said(models, "other"), 5)  # at once, and not when the others are there
                 models._patience = 0.1
                 began = time.monotonic()
                 with pytest.raises(NotReadyError, match="'dates' cannot answer while it is being loaded; /ready says"):
