@@ -100,12 +100,17 @@ def read_preset_file(directory: Path) -> tuple[PresetFile, bytes]:
     """
     path, content = directory / CONFIG_FILE, preset_content(directory)
     values = parse_json(content, str(path), MOST_CONFIG_VALUES)
-    version = values.get("format_version") if isinstance(values, dict) else None
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} must be an object, got {quote(values)}.")
+    version = values.get("format_version")
+    if version is None:
+        raise ValueError(
+            f"{path} must have a format_version, as a saved model has, or a model_type, as one of the Transformers "
+            "library has, got neither."
+        )
     if version != FORMAT_VERSION:
-        of_others = "" if version is not None else " A model of the Transformers library would have a 'model_type'."
         raise ValueError(
             f"{path} has format_version {quote(version)}; this version of the library reads {FORMAT_VERSION}."
-            f"{of_others}"
         )
     config = to_dataclass(PresetFile, values, str(path))
     names = {"weights.file": config.weights.file.split("/")}

@@ -247,7 +247,8 @@ def test_another_task(saved):
     [
         (None, "is no saved model: the directory holds 'model.weights.h5', 'tokenizer'. It must be "),
         ("{", "config.json is not valid JSON"),
-        ("[]", "config.json has format_version None; this version of the library reads 2"),
+        ("[]", r"config.json must be an object, got \[\]"),
+        ("{}", "config.json must have a format_version, as a saved model has, or a model_type"),
         ('{"format_version": 7}', "format_version 7; this version of the library reads 2"),
         ('{"format_version": 2, "task": "Seq2SeqLM"}', "config.json: backbone is missing"),
         (f"[{'1,' * 200_001}1]", "config.json must hold at most 200000 values .*, got more at byte 400002"),
