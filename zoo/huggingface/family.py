@@ -150,7 +150,7 @@ def get_family(model_type: Any) -> Family:
         part, near = _PARTLY_TEXT.get(name), difflib.get_close_matches(name[:100], _FAMILIES, n=1)
         hint = f" Of this one the text model alone is supported, saved as {part!r}." if part else ""
         if near and not part:
-            hint = f" Did you mean {near[0]!r}?"
+            hint = f" The nearest by name is {near[0]!r}, which is another architecture unless this is misspelt."
         raise ValueError(
             f"model_type must be that of a supported family, got {quote(model_type)}.{hint} The page 'Families' of the "
             f"documentation says what the others need. Supported are {', '.join(sorted(_FAMILIES))}."
