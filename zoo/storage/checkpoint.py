@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.storage.errors import quote, quote_key
 from zoo.storage.json_files import MOST_CONFIG_VALUES, read_json
-from zoo.storage.stored_file import file_inside
+from zoo.storage.stored_file import file_inside, is_plain
 from zoo.storage.tensors import MappedTensors
 from zoo.storage.typed import require_type
 
@@ -102,7 +102,7 @@ def open_checkpoint(directory: Path, required: bool = True) -> Iterator[TensorFi
 
     Args:
         directory: The directory.
-        required: Whether there must be files. Without any, no tensors are returned.
+        required: Whether there must be files. Without all of them, no tensors are returned then.
 
     Raises:
         ValueError: If there are no files, if one is missing or damaged, or if they do not fit the index. Pickled
@@ -113,7 +113,7 @@ def open_checkpoint(directory: Path, required: bool = True) -> Iterator[TensorFi
             with opens(directory / name) as tensors:
                 yield tensors
             return
-    if not required and not any((directory / name).is_file() for name in (WEIGHTS_FILE, INDEX_FILE)):
+    if not required and not _has_all_files(directory):
         yield TensorFiles({}, {}.__getitem__, WEIGHTS_FILE)
         return
     with contextlib.ExitStack() as stack:
@@ -152,6 +152,15 @@ def open_tensor_file(path: Path) -> Iterator[TensorFiles]:
     _require_safetensors(path)
     with contextlib.closing(MappedTensors(path)) as file:
         yield TensorFiles(file.shapes, file.get, path.name)
+
+
+def _has_all_files(directory: Path) -> bool:
+    """Whether all files of tensors are there; of an index that is damaged the error is raised where it is read."""
+    if (directory / WEIGHTS_FILE).is_file() or not (directory / INDEX_FILE).is_file():
+        return (directory / WEIGHTS_FILE).is_file()
+    index = read_json(directory / INDEX_FILE).get("weight_map")
+    names = list(index.values()) if isinstance(index, dict) else []
+    return all(not isinstance(name, str) or not is_plain(name) or (directory / name).is_file() for name in names)
 
 
 def _read_index(directory: Path) -> dict[str, str] | None:

@@ -42,6 +42,7 @@ def change_tensors(folder, change):
             {"model_type": "bird"},
             "model_type must be that of a supported family, got 'bird'.*Supported are albert",
         ),
+        ("bert_base", {"model_type": "mamba"}, "nearest by name is 'mamba2', which is another architecture unless"),
         ("bert_base", {"rope_theta": 3}, "has keys that are not known here: rope_theta=3"),
         ("bert_base", {"vocab_size": None}, "lacks 'vocab_size'"),
         ("bert_base", {"hidden_act": "mish"}, "hidden_act must be one of .*'gelu_new'.* got 'mish'"),
@@ -351,6 +352,16 @@ def test_damaged_index(copy):
         path.write_text(content)
         with pytest.raises(ValueError, match=f"index.json: weight_map {message}"):
             load_backbone(folder)
+
+
+def test_an_index_of_absent_files_where_no_weights_are_loaded(copy):
+    folder = copy("qwen2")
+    expected = load_backbone(folder).config
+    for file in folder.glob("*.safetensors"):
+        file.unlink()
+        assert load_backbone(folder, load_weights=False).config == expected
+    with pytest.raises(ValueError, match="index.json: weight_map.* must be the name of a file"):
+        load_backbone(folder)
 
 
 def test_an_index_beside_a_single_file_is_not_looked_at(copy):
