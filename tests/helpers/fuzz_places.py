@@ -54,7 +54,8 @@ def place_of(text: str, seed: dict, original: bytes, folder: Path) -> str:
         return "position"
     keys = _keys(_values(name, original)) | _keys(_values(name, content))
     if name.endswith(".gguf"):
-        keys |= names_in_library(original)[0]
+        # a name of the architecture is a part of other keys
+        keys |= names_in_library(original)[0] | {key.partition(".")[2] for key in keys}
     keys |= {OURS[key] for key in keys & set(OURS)}
     if any(names_key(text, key) if len(key) > 2 else f"[{key!r}]" in text for key in keys):
         return "other"

@@ -28,10 +28,7 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
     fields = Fields(header)
     architecture = architecture_of(fields)
     layers, heads, width = (fields.count(name) for name in ("block_count", "attention.head_count", "embedding_length"))
-    if layers > len(header.tensors):
-        raise ValueError(
-            f"{header.path}: {fields.architecture}.block_count must fit its {len(header.tensors)} tensors."
-        )
+    _check_counts(fields)
     head_dim = fields.count("attention.key_length", max(width // heads, 1))
     values: dict[str, Any] = {
         "model_type": architecture.model_type,
@@ -67,6 +64,20 @@ def config_of(header: GGUFHeader) -> dict[str, Any]:
         if index is not None:
             values[f"{role}_token_id"] = index
     return values
+
+
+def _check_counts(fields: Fields) -> None:
+    """Raises a `ValueError` where there are more layers or experts than the tensors have room for."""
+    tensors, name = fields.header.tensors, fields.architecture
+    for key in ("block_count", "decoder_block_count"):
+        if fields.has(key) and fields.count(key) > len(tensors):
+            raise ValueError(f"{fields.header.path}: {name}.{key} must fit its {len(tensors)} tensors.")
+    most = max((tensor.shape[0] for key, tensor in tensors.items() if key.endswith("_exps.weight")), default=1)
+    if fields.has("expert_count") and fields.count("expert_count") > most:
+        raise ValueError(
+            f"{fields.header.path}: {name}.expert_count must be at most {most}, for which it has weights, got "
+            f"{fields.count('expert_count')}."
+        )
 
 
 def _key_value_heads(fields: Fields, architecture: Architecture, layers: int, heads: int) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+from fuzz_gguf import Parts
 from gguf_files import TOKENS, stretched, write_gguf
 from keras import ops
 
@@ -215,6 +216,24 @@ def test_parts_that_do_not_fit(case, shapes, written, monkeypatch):
     monkeypatch.setitem(CASES, case, (architecture, changes, keys, tensors))
     with pytest.raises(ValueError, match=f"it must have {', '.join(shapes)} in shapes that fit each other, got"):
         zoo.Backbone.from_preset(str(written(case)[1]))
+
+
+@pytest.mark.parametrize(
+    ("case", "key", "message"),
+    [
+        ("qwen3_moe", "qwen3moe.expert_count", "must be at most 4, for which it has weights, got 2147483647"),
+        ("qwen3_moe", "qwen3moe.block_count", "must fit its .* tensors"),
+        ("t5", "t5.decoder_block_count", "must fit its .* tensors"),
+    ],
+)
+def test_counts_that_ask_for_much(case, key, message, written, monkeypatch):
+    monkeypatch.setitem(CASES, "t5", ("t5", OF_T5, {}, {}))
+    _, path = written(case)
+    parts = Parts(path.read_bytes())
+    next(entry for entry in parts.metadata if entry[0] == key)[2] = 2**31 - 1
+    path.write_bytes(parts.packed())
+    with pytest.raises(ValueError, match=f"{key} {message}"):
+        zoo.Backbone.from_preset(str(path))
 
 
 def test_a_file_in_parts(written):
