@@ -67,6 +67,9 @@ def test_blocks_and_scales_must_fit():
     assert dict(files.shapes) == {"up": (2, 32, 3)}
     with pytest.raises(ValueError, match="blocks of MXFP4 must hold uint8, got float32"):
         files.get("up")
+    files, _ = dequantized(TensorFiles(shapes, lambda name: np.full(shapes[name], 255, "uint8"), "a file"), settings)
+    with pytest.raises(ValueError, match="scales of MXFP4 must be below 255, which stands for NaN"):
+        files.get("up")
 
 
 @pytest.mark.parametrize("case", sorted(path.name for path in QUANTIZED.iterdir()))
@@ -160,6 +163,7 @@ def test_settings_that_are_refused(case, settings, said, tmp_path):
         ("awq", without("scales"), "lacks .*up_proj.scales"),
         ("awq", other("scales", lambda scales: scales[:, :-8]), "up_proj.scales must have shape"),
         ("awq", other("scales", lambda scales: scales.astype("int32")), "scales must hold float16"),
+        ("awq", other("scales", lambda scales: scales * np.nan), r"scales must be finite numbers, got nan at \[0, 0\]"),
         ("awq", other("qweight", lambda words: words.astype("int64")), "packed integers must hold int32"),
         ("gptq_4_bits", other("g_idx", lambda groups: groups + 1), "g_idx must name groups from 0 to 1, got 1 to 2"),
         ("gptq_4_bits", other("g_idx", lambda groups: groups.astype("float32")), "g_idx must hold int32"),

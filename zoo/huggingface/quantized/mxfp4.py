@@ -13,6 +13,8 @@ _BLOCKS, _SCALES = "_blocks", "_scales"
 _POSITIVE = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
 VALUES = np.array(_POSITIVE + [-value for value in _POSITIVE], "float32")
 _BIAS = 127
+# the exponent that stands for NaN (OCP Microscaling Formats, section 5.4.1)
+_NO_NUMBER = 255
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +55,8 @@ def find_mxfp4(files: TensorFiles, settings: MXFP4) -> dict[str, Packed]:
 def _unpack(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
     require_dtypes("blocks of MXFP4", blocks, ("uint8",))
     require_dtypes("scales of MXFP4", scales, ("uint8",))
+    if (scales == _NO_NUMBER).any():
+        raise ValueError(f"scales of MXFP4 must be below {_NO_NUMBER}, which stands for NaN.")
     numbers = np.empty((*blocks.shape[:2], 32 * blocks.shape[2]), "float32")
     for expert, (block, scale) in enumerate(zip(blocks, scales, strict=True)):
         pairs = VALUES[np.stack([block & 15, block >> 4], axis=-1)]  # the lower half of a byte comes first

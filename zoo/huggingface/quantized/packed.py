@@ -124,7 +124,7 @@ FLOATS = ("float16", "bfloat16", "float32")
 
 
 def numbers_of(what: str, array: np.ndarray) -> np.ndarray:
-    """Returns floating-point numbers as float32.
+    """Returns finite floating-point numbers as float32.
 
     Args:
         what: What they are, for errors.
@@ -134,7 +134,12 @@ def numbers_of(what: str, array: np.ndarray) -> np.ndarray:
         ValueError: If they are none.
     """
     require_dtypes(what, array, FLOATS)
-    return array.astype("float32")
+    numbers = array.astype("float32")
+    is_finite = np.isfinite(numbers)
+    if not is_finite.all():
+        place = np.argwhere(~is_finite)[0].tolist()
+        raise ValueError(f"{what} must be finite numbers, got {numbers[~is_finite][0]} at {place}.")
+    return numbers
 
 
 def unpack_integers(words: np.ndarray, bits: int) -> np.ndarray:
