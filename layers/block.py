@@ -12,6 +12,7 @@ from layers.constructor_arguments import ConfigFromArguments
 from layers.dropout import Dropout
 from layers.errors import describe
 from layers.fusion import sizes
+from layers.keras_internals import with_cast_weights
 from layers.norm_makers import NormMaker
 from layers.norms import LayerNorm
 from layers.positions.base import positions_from
@@ -225,6 +226,7 @@ class TransformerBlock(ConfigFromArguments, keras.layers.Layer):
                 self.scales[name] = self.add_weight(shape=shape, initializer=initial, name=f"{name}_scale")
         self.built = True
 
+    @with_cast_weights
     def call(
         self,
         inputs: Any,

@@ -15,6 +15,7 @@ from layers.dense import Dense
 from layers.errors import describe
 from layers.fusion import sizes
 from layers.initializers import separate
+from layers.keras_internals import with_cast_weights
 from layers.view import refuse_with_view
 
 
@@ -139,6 +140,7 @@ class CausalMixer(ConfigFromArguments, keras.layers.Layer):
             projection.build((*inputs_shape[:-1], units["value"]) if is_output else inputs_shape)
             setattr(self, f"{name}_projection", projection)
 
+    @with_cast_weights
     def call(
         self,
         inputs: Any,

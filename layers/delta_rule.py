@@ -51,6 +51,7 @@ def delta_rule(
     key_dim = key.shape[-1]
     if state is None:
         state = ops.zeros((batch, heads, group, key_dim, value_dim), dtype="float32")
+    state = ops.cast(state, "float32")  # of a cache that others hold in less
     if isinstance(length, int) and length == 1:
         return _step(query, key, value, log_decay, strength, state)
     return _by_chunks(query, key, value, log_decay, strength, state, segment_ids)

@@ -5,6 +5,7 @@ installed version of Keras does not fit.
 """
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -154,6 +155,26 @@ def uncast_values(variables: Sequence[keras.Variable]) -> list[Any]:
     """
     with AutocastScope(None):
         return [keras.ops.convert_to_tensor(variable.value) for variable in variables]
+
+
+def with_cast_weights(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets the `call` of a layer with `autocast = False` read weights in its compute dtype, as other layers do.
+
+    Such a layer has to cast its inputs itself. Keras would leave weights in their own dtype too, but only where the
+    layer is called by another one.
+
+    Args:
+        call: The method.
+    """
+
+    @functools.wraps(call)
+    def cast(self: keras.Layer, *arguments: Any, **options: Any) -> Any:
+        if self.compute_dtype == self.variable_dtype:
+            return call(self, *arguments, **options)
+        with AutocastScope(self.compute_dtype):
+            return call(self, *arguments, **options)
+
+    return cast
 
 
 def is_inferring_shapes() -> bool:

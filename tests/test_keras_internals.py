@@ -48,6 +48,7 @@ from layers.keras_internals import (
     unlocked,
     update_weights,
     value_and_layout,
+    with_cast_weights,
 )
 
 pytestmark = pytest.mark.backends
@@ -141,6 +142,38 @@ def test_values_in_the_type_of_their_variables():
 
     Layer(dtype="mixed_bfloat16")(np.ones((1, 2)))
     assert [keras.backend.standardize_dtype(value.dtype) for value in found] == ["bfloat16", "float32"]
+
+
+@needs(with_cast_weights)
+def test_weights_of_a_layer_that_casts_its_inputs():
+    """In the layer itself as within others, in half precision and in float32."""
+
+    class Inner(keras.layers.Layer):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.autocast, self.found = False, []
+
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=(2,))
+
+        @with_cast_weights
+        def call(self, inputs, state=None):
+            self.found.append([keras.backend.standardize_dtype(each.dtype) for each in (self.kernel.value, state)])
+            return inputs
+
+    class Outer(keras.layers.Layer):
+        def __init__(self, inner, **options):
+            super().__init__(**options)
+            self.inner = inner
+
+        def call(self, inputs):
+            return self.inner(inputs, state=np.ones(3, "float32"))
+
+    for policy, expected in (("mixed_bfloat16", "bfloat16"), ("float32", "float32")):
+        inner, x = Inner(dtype=policy), np.ones((1, 2), "float32")
+        inner(x, state=np.ones(3, "float32"))
+        Outer(inner, dtype="mixed_bfloat16")(x)
+        assert inner.found == [[expected, "float32"]] * 2
 
 
 @needs(is_inferring_shapes)

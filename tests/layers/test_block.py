@@ -545,6 +545,31 @@ def test_half_precision(dtype):
     np.testing.assert_allclose(array(keras.ops.cast(half(x), "float32")), array(single(x)), atol=0.05)
 
 
+def test_weights_of_positions_in_half_precision():
+    """A hook is no call of a layer: the weights that it reads are cast by the block, also within another layer."""
+
+    class Scaled(PositionEncoding):
+        def build(self, *shapes):
+            self.scale = self.add_weight(shape=(4,), initializer="ones", name="scale")
+
+        def on_queries(self, query, prepared):
+            return query * self.scale
+
+    class Outer(keras.layers.Layer):
+        def __init__(self, block, **options):
+            super().__init__(**options)
+            self.block = block
+
+        def call(self, inputs):
+            return self.block(inputs)
+
+    options = {"dtype": "mixed_bfloat16"}
+    attention = MultiHeadAttention(2, 4, position=Scaled(**options), **options)
+    block, x = TransformerBlock(attention, FeedForward(16, **options), **options), normal(2, 5, 8)
+    for layer in (block, Outer(block, **options)):
+        assert keras.backend.standardize_dtype(layer(x).dtype) == "bfloat16"
+
+
 def test_xla(with_xla):
     block, x = made(placement="sandwich"), normal(2, 5, 8)
     np.testing.assert_allclose(with_xla(lambda x: block(x))(x), array(block(x)), **TOLERANCE)

@@ -12,6 +12,7 @@ from layers.block import TransformerBlock, normalize
 from layers.capture import is_captured, is_capturing, point
 from layers.dropout import Dropout
 from layers.feed_forward import FeedForward
+from layers.keras_internals import with_cast_weights
 from layers.mixture_of_experts import MixtureOfExperts
 from layers.norm_makers import make_norm
 from layers.positions import PositionEncoding, make_position
@@ -286,6 +287,7 @@ class TransformerStack(keras.layers.Layer):
         """The shape of the hidden states, for `summary()`."""
         return (None, None, self.config.hidden_dim)
 
+    @with_cast_weights
     def call(
         self,
         inputs: Any,

@@ -51,7 +51,7 @@ class Checksums:
                 few rows of few weights.
         """
         variables = list(self._backbone.active_variables)
-        if not has_accelerator():
+        if not has_accelerator() and all(map(_is_whole, variables)):
             arrays = [_in_memory(variable) for variable in variables]
             if quick:
                 few = [np.ascontiguousarray(array[:: _step(array.size)]) for array in arrays]
@@ -87,9 +87,15 @@ def _in_memory(variable: Any) -> np.ndarray:
             values = ops.view(values, "int16")
         array = np.from_dlpack(values)
     else:
-        array = np.asarray(values)
+        # no copy of JAX's
+        array = np.asarray(values) if keras.backend.backend() == "jax" else ops.convert_to_numpy(values)
     array = array.reshape(-1)
     return array.view(f"int{8 * array.itemsize}")
+
+
+def _is_whole(variable: Any) -> bool:
+    """Whether this process has all of a variable in one place, and not parts of it on several devices of JAX."""
+    return getattr(variable.value, "is_fully_replicated", True)
 
 
 def _step(size: int) -> int:

@@ -748,7 +748,7 @@ def architecture_of(fields: Fields) -> Architecture:
         ValueError: If it is not supported.
     """
     fields.require_architecture(ARCHITECTURES)
-    has_experts = fields.architecture == "llama" and fields.has("expert_count") and fields.count("expert_count", 1) > 1
+    has_experts = fields.architecture == "llama" and fields.index("expert_count", 0) > 1
     if fields.architecture == "t5" and fields.has_tensor("enc.blk.1.attn_rel_b.weight"):
         return _UMT5
     if fields.architecture == "deepseek2" and _scores_are_sigmoids(fields):

@@ -73,10 +73,11 @@ def _check_counts(fields: Fields) -> None:
         if fields.has(key) and fields.count(key) > len(tensors):
             raise ValueError(f"{fields.header.path}: {name}.{key} must fit its {len(tensors)} tensors.")
     most = max((tensor.shape[0] for key, tensor in tensors.items() if key.endswith("_exps.weight")), default=1)
-    if fields.has("expert_count") and fields.count("expert_count") > most:
+    experts = fields.index("expert_count", 0)  # 0: that of converters for models without
+    if experts > most:
         raise ValueError(
-            f"{fields.header.path}: {name}.expert_count must be at most {most}, for which it has weights, got "
-            f"{fields.count('expert_count')}."
+            f"{fields.header.path}: {name}.expert_count must be at most {most}, for which it has weights, "
+            f"got {experts}."
         )
 
 

@@ -38,9 +38,10 @@ from recipes.common.training.precision import describe_step
 
 # Of fine-tuning with all weights, and what low-rank updates take of it, see `usual_learning_rate`.
 _RATE_TIMES_WIDTH, _LORA_FACTOR = 0.04, 10
+_ADAMS = ("adam", "adamw", "nadam")
 LEARNING_RATE_HELP = (
-    "Peak learning rate, after the warm-up. null: {} for a new model; for one that it starts from 0.04 divided by its "
-    "width, and ten times that for low-rank updates, but no more than for a new one."
+    "Peak learning rate, after the warm-up. null: {} for a new model; for one that it starts from, with Adam, 0.04 "
+    "divided by its width, and ten times that for low-rank updates, but no more than for a new one."
 )
 # metrics of which less is better, by their names
 _SMALLER_IS_BETTER = re.compile("loss|nll|error|perplexity|distance")
@@ -254,7 +255,7 @@ def usual_learning_rate(config: TrainingConfig, task: Any, saved: bool) -> float
         saved: Whether its weights come from a saved model.
     """
     backbone = task.backbone
-    if not saved or not backbone.trainable_weights:  # the head alone is new
+    if not saved or not backbone.trainable_weights or config.optimizer.lower() not in _ADAMS:  # the head alone is new
         return config.new_model_learning_rate
     rate = _RATE_TIMES_WIDTH / backbone.config.hidden_dim * (_LORA_FACTOR if backbone.adapters.active else 1)
     return min(rate, config.new_model_learning_rate)
@@ -319,6 +320,11 @@ def compile_model(
     task = model if task is None else task
     if config.learning_rate is None:
         config = dataclasses.replace(config, learning_rate=usual_learning_rate(config, task, run.start is not None))
+        if config.final_learning_rate > config.learning_rate:
+            raise ConfigError(
+                f"training.final_learning_rate must be at most {config.learning_rate:.2g}, which is the learning rate "
+                f"where training.learning_rate is null, got {config.final_learning_rate}"
+            )
         if run.start is not None:
             print(f"learning rate: {config.learning_rate:.2g} (training.learning_rate)")
     with zoo.distribution.scope():

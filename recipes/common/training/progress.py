@@ -66,7 +66,7 @@ class EpochLines(keras.callbacks.Callback):
                 if self._bar is not None:
                     self._bar.clear()
                 start = f"the first step took {self._first - self._started:,.0f} s"
-                print(f"{start}, the training of an {self._unit} takes about {seconds / 60:,.0f} min", flush=True)
+                print(f"{start}, the training of one {self._unit} takes about {seconds / 60:,.0f} min", flush=True)
             self._batches = None
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:

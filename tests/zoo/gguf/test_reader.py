@@ -31,11 +31,12 @@ _FACTORS = {
 # by case: the architecture; changes of the folder, for what llama.cpp has no key for; further keys and tensors
 CASES = {
     "llama": ("llama", {"rope_parameters": _ROPE}, {}, {"rope_freqs.weight": stretched(2e7, 4, 8.0)}),
-    "llama_biases": ("llama", {}, {}, {}),
+    # as converters write it of models without experts
+    "llama_biases": ("llama", {}, {"expert_count": 0}, {}),
     "granite": (
         "granite",
         {},
-        {"attention.scale": 0.3, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 4.0},
+        {"attention.scale": 0.3, "embedding_scale": 3.0, "residual_scale": 0.5, "logit_scale": 4.0, "expert_count": 0},
         {},
     ),
     "smollm3": ("smollm3", {**_FULL, "no_rope_layers": None, "no_rope_layer_interval": None}, {}, {}),

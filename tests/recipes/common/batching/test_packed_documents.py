@@ -25,7 +25,7 @@ def config():
 @pytest.fixture(scope="module")
 def task(config, tmp_path_factory):
     keras.utils.set_random_seed(0)
-    run = SimpleNamespace(tokenizer=tmp_path_factory.mktemp("run") / "tokenizer")
+    run = SimpleNamespace(tokenizer=tmp_path_factory.mktemp("run") / "tokenizer", start=None)
     return language_model.make_model(config, run, DOCUMENTS)
 
 
@@ -96,7 +96,7 @@ def test_errors(task, config, tmp_path):
         PackedDocuments(task, DOCUMENTS, length=4, batch_size=1, batches_per_epoch=0)
     options = ["--model.options", '{"max_length": 32}', "--training.length", "33"]
     with pytest.raises(ConfigError, match="training.length must be at most the model's max_length=32, got 33"):
-        run = SimpleNamespace(tokenizer=tmp_path / "tokenizer")
+        run = SimpleNamespace(tokenizer=tmp_path / "tokenizer", start=None)
         language_model.make_model(parse(language_model.LanguageModelConfig, options), run, DOCUMENTS)
 
 

@@ -51,6 +51,8 @@ def test_usual_learning_rates(width, saved, updates, trained, expected):
     training = TagConfig().training
     assert training.learning_rate is None
     assert fitting.usual_learning_rate(training, task, saved) == pytest.approx(expected, rel=0.01)
+    # other optimizers have other rates
+    assert fitting.usual_learning_rate(dataclasses.replace(training, optimizer="sgd"), task, saved) == 1e-3
 
 
 @pytest.mark.parametrize("final", [0.0, 0.1])

@@ -51,7 +51,7 @@ def test_lines_of_a_log(capsys):
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        (200, "the first step took 7 s, the training of an epoch takes about 10 min"),
+        (200, "the first step took 7 s, the training of one epoch takes about 10 min"),
         (15, None),
         (None, None),
     ],
