@@ -132,9 +132,6 @@ class OpenVINOEngine(Engine):
         backbone: The decoder.
     """
 
-    def __init__(self, backbone: OpenVINODecoder) -> None:
-        super().__init__(backbone)
-
     def begin(self, *arguments: Any, **options: Any) -> Session:
         """Returns a session, as `Engine.begin` does."""
         session = super().begin(*arguments, **options)

@@ -255,7 +255,9 @@ def usual_learning_rate(config: TrainingConfig, task: Any, saved: bool) -> float
         saved: Whether its weights come from a saved model.
     """
     backbone = task.backbone
-    if not saved or not backbone.trainable_weights or config.optimizer.lower() not in _ADAMS:  # the head alone is new
+    if not saved or not backbone.trainable_weights:  # all that trains is new
+        return config.new_model_learning_rate
+    if config.optimizer.lower() not in _ADAMS:  # whose rates follow other rules
         return config.new_model_learning_rate
     rate = _RATE_TIMES_WIDTH / backbone.config.hidden_dim * (_LORA_FACTOR if backbone.adapters.active else 1)
     return min(rate, config.new_model_learning_rate)

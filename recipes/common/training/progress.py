@@ -12,7 +12,7 @@ from tqdm import tqdm
 from recipes.command.printing import has_bars
 
 _COLUMNS = 80
-# Seconds of batches, after the first one, by which the duration of an epoch is told, where it is more than the other.
+# Seconds of batches, after the first one, from which the duration of an epoch follows, and the least one that is told.
 _LOOKED_AT, _LONG = 10, 60
 # which have a place of their own, or are no measure of the training
 _UNPRINTED = ("tokens", "val_tokens", "tokens_per_second", "learning_rate")

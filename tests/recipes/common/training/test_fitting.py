@@ -55,6 +55,14 @@ def test_usual_learning_rates(width, saved, updates, trained, expected):
     assert fitting.usual_learning_rate(dataclasses.replace(training, optimizer="sgd"), task, saved) == 1e-3
 
 
+def test_a_final_rate_above_the_usual_one():
+    backbone = SimpleNamespace(config=SimpleNamespace(hidden_dim=768), adapters=SimpleNamespace(active=()))
+    task = SimpleNamespace(backbone=SimpleNamespace(**vars(backbone), trainable_weights=["kernel"]))
+    training = dataclasses.replace(TagConfig().training, final_learning_rate=1e-4)
+    with pytest.raises(ConfigError, match=r"training.final_learning_rate must be at most 5.2e-05.* got 0.0001"):
+        fitting.compile_model(task, SimpleNamespace(start="runs/base"), training, 10)
+
+
 @pytest.mark.parametrize("final", [0.0, 0.1])
 @pytest.mark.parametrize("warmup", [1, 2, 10])
 @pytest.mark.parametrize(
