@@ -28,15 +28,9 @@ from recipes.common.evaluation.likelihoods import evaluate_replies
 from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Recipe
-from recipes.common.training.fitting import (
-    LEARNING_RATE_HELP,
-    TrainingConfig,
-    compile_model,
-    prepare,
-    token_metrics,
-    train,
-)
+from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, token_metrics, train
 from recipes.common.training.models import ModelConfig, count_trained, make_or_load_task
+from recipes.common.training.optimizers import LEARNING_RATE_HELP
 from recipes.common.training.tokenizers import TokenizerConfig
 
 

@@ -37,15 +37,9 @@ from recipes.common.training.corpora import (
     open_corpora,
     open_running_text,
 )
-from recipes.common.training.fitting import (
-    LEARNING_RATE_HELP,
-    TrainingConfig,
-    compile_model,
-    prepare,
-    token_metrics,
-    train,
-)
+from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, token_metrics, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
+from recipes.common.training.optimizers import LEARNING_RATE_HELP
 from recipes.common.training.tokenizers import TokenizerConfig
 
 # tokens of a batch, and windows of an epoch: what fits in the memory

@@ -34,16 +34,15 @@ from recipes.common.finish import Outcome, decoded
 from recipes.common.run_folder import RunFolder
 from recipes.common.runner import Recipe
 from recipes.common.saved_models import language_tokens_of, make_sampler
-from recipes.common.training.fitting import (
-    LEARNING_RATE_HELP,
-    TrainingConfig,
-    compile_model,
-    prepare,
-    token_metrics,
-    train,
-)
+from recipes.common.training.fitting import TrainingConfig, compile_model, prepare, token_metrics, train
 from recipes.common.training.models import ModelConfig, make_or_load_task
-from recipes.common.training.optimizers import OPTIMIZER_HELP, OPTIMIZERS, SCHEDULE_HELP, SCHEDULE_NAMES
+from recipes.common.training.optimizers import (
+    LEARNING_RATE_HELP,
+    OPTIMIZER_HELP,
+    OPTIMIZERS,
+    SCHEDULE_HELP,
+    SCHEDULE_NAMES,
+)
 from recipes.common.training.tokenizers import TokenizerConfig
 
 OUTPUT_COLUMNS = ("source", "output", "reference")

@@ -11,9 +11,9 @@ import zoo
 from recipes.common import batching
 from recipes.common.config import setting
 from recipes.common.run_folder import RunFolder
-from recipes.common.training.fitting import LEARNING_RATE_HELP, TrainingConfig, compile_model, train
+from recipes.common.training.fitting import TrainingConfig, compile_model, train
 from recipes.common.training.models import ModelConfig
-from recipes.common.training.optimizers import SCHEDULE_HELP, SCHEDULE_NAMES
+from recipes.common.training.optimizers import LEARNING_RATE_HELP, SCHEDULE_HELP, SCHEDULE_NAMES
 from recipes.common.training.tokenizers import TokenizerConfig
 
 

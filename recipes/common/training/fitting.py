@@ -33,16 +33,10 @@ from recipes.common.training.optimizers import (
     check_optimizer,
     make_schedule,
     new_optimizer,
+    usual_learning_rate,
 )
 from recipes.common.training.precision import describe_step
 
-# Of fine-tuning with all weights, and what low-rank updates take of it, see `usual_learning_rate`.
-_RATE_TIMES_WIDTH, _LORA_FACTOR = 0.04, 10
-_ADAMS = ("adam", "adamw", "nadam")
-LEARNING_RATE_HELP = (
-    "Peak learning rate, after the warm-up. null: {} for a new model; for one that it starts from, with Adam, 0.04 "
-    "divided by its width, and ten times that for low-rank updates, but no more than for a new one."
-)
 # metrics of which less is better, by their names
 _SMALLER_IS_BETTER = re.compile("loss|nll|error|perplexity|distance")
 
@@ -240,27 +234,6 @@ def number_of_rounds(epochs: int, batches: int, length: int | None) -> int:
     6
     """
     return epochs if length is None else max(1, round(epochs * batches / length))
-
-
-def usual_learning_rate(config: TrainingConfig, task: Any, saved: bool) -> float:
-    """Returns the peak learning rate where `training.learning_rate` is null.
-
-    With Adam, the best rate of matrices falls with their width (Yang et al. 2022, "Tensor Programs V", section 3);
-    that of BERT base, 5e-5 at a width of 768 (Devlin et al. 2019, appendix A.3), gives the factor. Low-rank updates
-    take ten times as much (Schulman et al. 2025, "LoRA Without Regret").
-
-    Args:
-        config: The configuration.
-        task: The task.
-        saved: Whether its weights come from a saved model.
-    """
-    backbone = task.backbone
-    if not saved or not backbone.trainable_weights:  # all that trains is new
-        return config.new_model_learning_rate
-    if config.optimizer.lower() not in _ADAMS:  # whose rates follow other rules
-        return config.new_model_learning_rate
-    rate = _RATE_TIMES_WIDTH / backbone.config.hidden_dim * (_LORA_FACTOR if backbone.adapters.active else 1)
-    return min(rate, config.new_model_learning_rate)
 
 
 def make_optimizer(config: TrainingConfig, batches: int, model: keras.Model) -> keras.optimizers.Optimizer:

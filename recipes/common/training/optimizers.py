@@ -44,6 +44,13 @@ SCHEDULE_NAMES = (
     *SCHEDULES,
     *("CosineDecay", "CosineDecayRestarts", "ExponentialDecay", "InverseTimeDecay", "PolynomialDecay"),
 )
+# Of fine-tuning with all weights, and what low-rank updates take of it, see `usual_learning_rate`.
+_RATE_TIMES_WIDTH, _LORA_FACTOR = 0.04, 10
+_ADAMS = ("adam", "adamw", "nadam")
+LEARNING_RATE_HELP = (
+    "Peak learning rate, after the warm-up. null: {} for a new model; for one that it starts from, with Adam, 0.04 "
+    "divided by its width, and ten times that for low-rank updates, but no more than for a new one."
+)
 OPTIMIZER_HELP = f"Any optimizer of Keras: {', '.join(OPTIMIZERS)}."
 SCHEDULE_HELP = f"Schedule of the learning rate after the warm-up: {', '.join(SCHEDULE_NAMES)}."
 
@@ -117,6 +124,27 @@ def _check_schedule(training: Any, default: Any) -> None:
             float(keras_schedules()[name](0.1, **options)(0))
         elif name == "warmup_stable_decay":
             zoo.training.WarmupStableDecay(0.1, 0, 1, 1, **options)
+
+
+def usual_learning_rate(training: Any, task: Any, saved: bool) -> float:
+    """Returns the peak learning rate where `training.learning_rate` is null.
+
+    With Adam, the best rate of matrices falls with their width (Yang et al. 2022, "Tensor Programs V", section 3);
+    that of BERT base, 5e-5 at a width of 768 (Devlin et al. 2019, appendix A.3), gives the factor. Low-rank updates
+    take ten times as much (Schulman et al. 2025, "LoRA Without Regret").
+
+    Args:
+        training: The group `training`.
+        task: The task.
+        saved: Whether its weights come from a saved model.
+    """
+    backbone = task.backbone
+    if not saved or not backbone.trainable_weights:  # all that trains is new
+        return training.new_model_learning_rate
+    if training.optimizer.lower() not in _ADAMS:  # whose rates follow other rules
+        return training.new_model_learning_rate
+    rate = _RATE_TIMES_WIDTH / backbone.config.hidden_dim * (_LORA_FACTOR if backbone.adapters.active else 1)
+    return min(rate, training.new_model_learning_rate)
 
 
 def make_schedule(training: Any, updates: int) -> keras.optimizers.schedules.LearningRateSchedule | float:

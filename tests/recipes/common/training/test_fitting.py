@@ -50,9 +50,9 @@ def test_usual_learning_rates(width, saved, updates, trained, expected):
     task = SimpleNamespace(backbone=SimpleNamespace(config=config, adapters=adapters, trainable_weights=weights))
     training = TagConfig().training
     assert training.learning_rate is None
-    assert fitting.usual_learning_rate(training, task, saved) == pytest.approx(expected, rel=0.01)
+    assert optimizers.usual_learning_rate(training, task, saved) == pytest.approx(expected, rel=0.01)
     # other optimizers have other rates
-    assert fitting.usual_learning_rate(dataclasses.replace(training, optimizer="sgd"), task, saved) == 1e-3
+    assert optimizers.usual_learning_rate(dataclasses.replace(training, optimizer="sgd"), task, saved) == 1e-3
 
 
 def test_a_final_rate_above_the_usual_one():
